@@ -41,7 +41,8 @@ enum {
     AD_GPU_CAPTURE_MODE_RELAXED = 2,
     AD_GPU_POOL_OF_DEVICE_MEMORY = 1,
     AD_GPU_LOCATION_DEVICE = 1,
-    AD_GPU_POOL_THRESHOLD = 4 /* attribute, a uint64_t */
+    AD_GPU_POOL_THRESHOLD = 4, /* attribute, a uint64_t */
+    AD_GPU_POINTER_BUFFER_ID = 7
 };
 
 struct ad_gpu_pool_properties { /* CUmemPoolProps, hipMemPoolProps */

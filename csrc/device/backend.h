@@ -48,8 +48,9 @@ typedef enum ad_backend_capability {
     /* event_record may record an event again, so events can be pooled. Without
      * this flag each record creates an event. */
     AD_CAP_EVENTS_REUSABLE = 1 << 2,
-    /* deallocate() is ordered after the work on its stream. Without this flag
-     * the caller waits first. */
+    /* deallocate() of memory of the main device type is ordered after the work
+     * on its stream. For other memory, and without this flag, the caller waits
+     * first. */
     AD_CAP_ORDERED_DEALLOCATE = 1 << 3,
     /* Streams can be captured into graphs. */
     AD_CAP_CAPTURE = 1 << 4,
@@ -170,10 +171,12 @@ struct ad_backend {
     ad_status (*allocate)(ad_context context, ad_stream stream, size_t nbytes,
                           void **out, ad_error *err);
 
-    /* Free memory. Cannot fail; see AD_CAP_ORDERED_DEALLOCATE. `stream` is one
-     * of arrowdev's own, or the one the memory was allocated on. May block
-     * where the runtime frees memory only once it is unused. */
-    void (*deallocate)(ad_context context, ad_stream stream, void *data);
+    /* Free memory that was allocated with these arguments. Cannot fail; see
+     * AD_CAP_ORDERED_DEALLOCATE. `stream` is one of arrowdev's own, or the one
+     * the memory was allocated on. May block where the runtime frees memory
+     * only once it is unused. */
+    void (*deallocate)(ad_context context, ad_stream stream, void *data,
+                       size_t nbytes);
 
     /* Enqueue a copy on `stream` in `context`. May block only while it stages
      * pageable host memory. */

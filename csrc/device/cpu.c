@@ -67,7 +67,7 @@ cpu_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
 }
 
 static void
-cpu_deallocate(ad_context context, ad_stream stream, void *data)
+cpu_deallocate(ad_context context, ad_stream stream, void *data, size_t nbytes)
 {
     free(data);
 }

@@ -75,7 +75,8 @@ fail_absent(ad_error *err)
       (ad_context context, ad_stream stream, size_t nbytes, void **out,       \
        ad_error *err),                                                        \
       return refuse(context.device, "allocate memory", err))                  \
-    X(deallocate, void, (ad_context context, ad_stream stream, void *data), ) \
+    X(deallocate, void,                                                       \
+      (ad_context context, ad_stream stream, void *data, size_t nbytes), )    \
     X(copy, ad_status,                                                        \
       (ad_context context, ad_stream stream, const ad_block_copy *copy,       \
        ad_error *err),                                                        \

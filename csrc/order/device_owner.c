@@ -507,6 +507,7 @@ typedef struct device_memory {
     ad_stream stream; /* of the allocation */
     ad_owner *keep;
     void *data; /* NULL: not allocated yet */
+    size_t nbytes;
 } device_memory;
 
 /* The device owner around this one guarantees that the device is done, or that
@@ -519,7 +520,7 @@ memory_destroy(ad_owner *base)
     if (self->data != NULL && !ad_backend_is_forked(type)) {
         void *saved = ad_wait_begin();
         ad_backend_for(type)->deallocate(self->context, self->stream,
-                                         self->data);
+                                         self->data, self->nbytes);
         ad_wait_end(saved);
     }
     ad_owner_unref(self->keep);
@@ -530,12 +531,11 @@ static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
                                         .name = "device memory"};
 
 static ad_status
-allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
-         ad_error *err)
+allocate(const struct ad_backend *backend, device_memory *self, ad_error *err)
 {
     void *saved = ad_wait_begin();
-    ad_status status = backend->allocate(self->context, self->stream, nbytes,
-                                         &self->data, err);
+    ad_status status = backend->allocate(self->context, self->stream,
+                                         self->nbytes, &self->data, err);
     ad_wait_end(saved);
     if (status != AD_OK) {
         self->data = NULL;
@@ -547,13 +547,13 @@ allocate(const struct ad_backend *backend, device_memory *self, size_t nbytes,
  * is better than a memory error. */
 static ad_status
 allocate_or_drain(const struct ad_backend *backend, device_memory *self,
-                  size_t nbytes, ad_error *err)
+                  ad_error *err)
 {
     ad_deferred_drain();
-    ad_status status = allocate(backend, self, nbytes, err);
+    ad_status status = allocate(backend, self, err);
     if (status == AD_ERR_MEMORY && ad_deferred_is_any() &&
         ad_deferred_wait(self->context, NULL) == AD_OK) {
-        status = allocate(backend, self, nbytes, err);
+        status = allocate(backend, self, err);
     }
     return status;
 }
@@ -583,7 +583,9 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     /* Where deallocation is ordered, the stream is the free stream. Elsewhere,
      * and where it is a per-thread stream, which only this thread can name, it
      * is also recorded, so that the release follows its work. */
-    bool is_ordered = (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0;
+    bool is_ordered =
+        (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0 &&
+        context.device.type == backend->device_types[0];
     ad_stream_choice free_stream = {is_ordered, stream, keep};
     AD_RETURN_IF_ERR(alloc(sizeof(device_memory), &memory_ops, context,
                            &free_stream, &inner, &outer, err));
@@ -592,7 +594,8 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     self->stream = stream;
     self->keep = ad_owner_ref(keep);
     self->data = NULL;
-    ad_status status = allocate_or_drain(backend, self, (size_t)nbytes, err);
+    self->nbytes = (size_t)nbytes;
+    ad_status status = allocate_or_drain(backend, self, err);
     if (status == AD_OK &&
         (!is_ordered || ad_stream_is_per_thread(context.device, stream))) {
         status = ad_owner_record_stream(outer, context, stream, keep, err);

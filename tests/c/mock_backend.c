@@ -235,10 +235,12 @@ mock_allocate(ad_context context, ad_stream stream, size_t nbytes, void **out,
 }
 
 static void
-mock_deallocate(ad_context context, ad_stream stream, void *data)
+mock_deallocate(ad_context context, ad_stream stream, void *data,
+                size_t nbytes)
 {
     (void)context;
     (void)stream;
+    (void)nbytes;
     LOCKED((counts.deallocations++, live_memory--));
     free(data);
 }

@@ -112,7 +112,7 @@ check_defaults(int32_t type, const char *text)
                   text);
     CHECK_INT(b->stream_is_capturing(context, stream, &flag, &err), AD_OK);
     CHECK(!flag);
-    b->deallocate(context, stream, NULL);
+    b->deallocate(context, stream, NULL, 8);
     b->stream_destroy(context, stream);
     b->event_destroy(context, event);
     CHECK(b->claims_event(&event));

@@ -213,7 +213,7 @@ test_there_and_back(void)
     until_done(unknown, event);
 
     gpu->event_destroy(context, event);
-    gpu->deallocate(context, stream, memory.data);
+    gpu->deallocate(context, stream, memory.data, N);
     finish(context, stream);
     OK(gpu->synchronize(context, &error));
     gpu->stream_destroy(context, stream);
@@ -247,8 +247,8 @@ test_rows(void)
     }
     block.width = 0;
     OK(gpu->copy(context, stream, &block, &error));
-    gpu->deallocate(context, stream, a.data);
-    gpu->deallocate(context, stream, b.data);
+    gpu->deallocate(context, stream, a.data, ROWS * PITCH);
+    gpu->deallocate(context, stream, b.data, ROWS * TIGHT);
     gpu->stream_destroy(context, stream);
     free(out);
     free(in);
@@ -273,7 +273,7 @@ test_order_of_streams(void)
     finish(context, one);
     CHECK(memcmp(in, out, N) == 0);
     gpu->event_destroy(other, done);
-    gpu->deallocate(context, one, memory.data);
+    gpu->deallocate(context, one, memory.data, N);
     gpu->stream_destroy(context, one);
     gpu->stream_destroy(other, two);
     free(out);
@@ -316,8 +316,8 @@ test_peers(void)
         CHECK(memcmp(in + row * PITCH, out + row * PITCH, WIDTH) == 0);
         CHECK(in[row * PITCH + WIDTH] == 0);
     }
-    gpu->deallocate(a, stream_a, on_a.data);
-    gpu->deallocate(b, stream_b, on_b.data);
+    gpu->deallocate(a, stream_a, on_a.data, N);
+    gpu->deallocate(b, stream_b, on_b.data, N);
     gpu->stream_destroy(a, stream_a);
     gpu->stream_destroy(b, stream_b);
     free(out);
@@ -341,7 +341,7 @@ check_kind(int64_t id, int32_t type, ad_memory_kind kind)
     if (info.host_accessible) {
         memset(memory.data, 1, N);
     }
-    gpu->deallocate(context, stream, memory.data);
+    gpu->deallocate(context, stream, memory.data, N);
     gpu->stream_destroy(context, stream);
 }
 
@@ -437,7 +437,7 @@ test_kernels(void)
             CHECK(strcmp(error.reason, "kernel") == 0);
             printf("no kernels: %s\n", error.message);
             free(in);
-            gpu->deallocate(context, stream, bytes.data);
+            gpu->deallocate(context, stream, bytes.data, (size_t)length);
             break;
         }
         copy(context, stream, on_host(in), bytes, (size_t)length);
@@ -445,10 +445,10 @@ test_kernels(void)
         for (int64_t j = 0; j < length; j++) {
             CHECK(in[j] == ((out[(j + 13) / 8] >> ((j + 13) % 8)) & 1));
         }
-        gpu->deallocate(context, stream, bytes.data);
+        gpu->deallocate(context, stream, bytes.data, (size_t)length);
         free(in);
     }
-    gpu->deallocate(context, stream, bits.data);
+    gpu->deallocate(context, stream, bits.data, N);
     gpu->stream_destroy(context, stream);
     free(out);
 }

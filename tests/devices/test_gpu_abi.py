@@ -243,6 +243,10 @@ CONSTANTS_OF_BOTH = {
         "CU_MEMPOOL_ATTR_RELEASE_THRESHOLD",
         "hipMemPoolAttrReleaseThreshold",
     ),
+    "AD_GPU_POINTER_BUFFER_ID": (
+        "CU_POINTER_ATTRIBUTE_BUFFER_ID",
+        "HIP_POINTER_ATTRIBUTE_BUFFER_ID",
+    ),
 }
 
 CONSTANTS_OF_CUDA = {

@@ -2,6 +2,7 @@
 #include "hip_face.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const fd_face fd_face_here = {
     .has_implicit_context = true,
@@ -337,6 +338,27 @@ pointer_attributes(hip_pointer *out, const void *pointer)
         .flags = a.flags,
     };
     return FD_OK;
+}
+
+/* Only the identifier of an allocation. */
+static int
+pointer_attribute(void *out, int attribute, const void *pointer)
+{
+    fd_allocation a;
+    if (attribute != 7) {
+        return FD_NOT_SUPPORTED;
+    }
+    if (!fd_allocation_at(pointer, &a)) {
+        return FD_INVALID_VALUE;
+    }
+    memcpy(out, &a.id, sizeof(a.id));
+    return FD_OK;
+}
+
+FD_EXPORT int
+hipPointerGetAttribute(void *out, int attribute, const void *pointer)
+{
+    HIP_CALL(0, pointer_attribute(out, attribute, pointer));
 }
 
 FD_EXPORT int

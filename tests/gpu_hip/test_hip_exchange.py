@@ -190,6 +190,20 @@ def test_freed_memory_stays_mapped_after_a_synchronization(standin):
     assert standin.count().maps == n_maps
 
 
+def test_dropped_pinned_memory_is_kept_for_the_next_use(standin):
+    stream = Stream()
+    device = ad.device("rocm_host:0")
+    memory = device.empty(1 << 20, stream=stream.handle)
+    address = memory.data_ptr
+    with standin.held(stream.handle):
+        n_waits = standin.count().host_waits
+        del memory
+        gc.collect()
+        assert standin.count().host_waits == n_waits
+    device.synchronize()
+    assert device.empty(1 << 20).data_ptr == address
+
+
 def test_every_call_fails_once(standin):
     memory, stream = Memory(NEW), Stream()
     for _ in range(2):

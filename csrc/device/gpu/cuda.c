@@ -527,6 +527,18 @@ cuda_free(void *data)
     return cuda.memory_free((uintptr_t)data);
 }
 
+static uint64_t
+cuda_allocation_id(void *data)
+{
+    int attribute = AD_GPU_POINTER_BUFFER_ID;
+    uint64_t id = 0;
+    void *into[] = {&id};
+    return cuda.pointer_attributes(1, &attribute, into, (uintptr_t)data) ==
+                   AD_GPU_SUCCESS
+               ? id
+               : 0;
+}
+
 /* --- copies -------------------------------------------------------------- */
 
 static int
@@ -662,6 +674,7 @@ const struct ad_gpu ad_gpu_cuda = {
     .allocate = cuda_allocate,
     .free_ordered = cuda_free_ordered,
     .free = cuda_free,
+    .allocation_id = cuda_allocation_id,
     .copy = cuda_copy,
     .copy_peer = cuda_copy_peer,
     .module_key = cuda_module_key,

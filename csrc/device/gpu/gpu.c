@@ -207,6 +207,7 @@ ad_gpu_synchronize(ad_context context, ad_error *err)
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     ad_gpu_result result = {gpu->calls->synchronize(), gpu->names.synchronize};
+    ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
     ad_gpu_leave(gpu, &scope);
     return ad_gpu_check(gpu, context.device, result, err);
 }
@@ -530,9 +531,9 @@ make_pool(const struct ad_gpu *gpu, int64_t id, ad_gpu_pools *pools)
     }
 }
 
-/* NULL where the device cannot free the memory in stream order: pinned and
- * managed memory, and all memory on devices without pools. Called while the
- * thread is relaxed. */
+/* NULL where the device cannot free the memory in stream order: managed
+ * memory, and all memory on devices without pools. Called while the thread is
+ * relaxed. */
 static const ad_gpu_pools *
 find_pools(const struct ad_gpu *gpu, ad_device device)
 {
@@ -552,6 +553,44 @@ find_pools(const struct ad_gpu *gpu, ad_device device)
     return state == 2 ? pools : NULL;
 }
 
+static ad_gpu_result
+allocate_new(const struct ad_gpu *gpu, ad_context context, void *stream,
+             size_t nbytes, void **out)
+{
+    return context.device.type == gpu->host_type
+               ? (ad_gpu_result){gpu->calls->host_alloc(out, nbytes,
+                                                        AD_GPU_HOST_PORTABLE),
+                                 gpu->names.host_alloc}
+               : gpu->allocate(context, find_pools(gpu, context.device),
+                               stream, nbytes, out);
+}
+
+/* Pinned and managed memory comes in blocks that are kept. */
+static bool
+is_kept(const struct ad_gpu *gpu, ad_context context)
+{
+    return context.device.type != gpu->device_type;
+}
+
+static ad_gpu_result
+allocate_block(const struct ad_gpu *gpu, ad_context context, void *stream,
+               size_t nbytes, void **out)
+{
+    const size_t size = ad_gpu_block_size(nbytes);
+    *out = ad_gpu_block_take(gpu, context, size);
+    if (*out != NULL) {
+        return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
+    }
+    ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
+    ad_gpu_result result = allocate_new(gpu, context, stream, size, out);
+    if (result.code == AD_GPU_OUT_OF_MEMORY) {
+        gpu->forget_error();
+        ad_gpu_blocks_trim(0);
+        result = allocate_new(gpu, context, stream, size, out);
+    }
+    return result;
+}
+
 ad_status
 ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
                 void **out, ad_error *err)
@@ -561,12 +600,8 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
     AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     ad_gpu_result result =
-        context.device.type == gpu->host_type
-            ? (ad_gpu_result){gpu->calls->host_alloc(out, nbytes,
-                                                     AD_GPU_HOST_PORTABLE),
-                              gpu->names.host_alloc}
-            : gpu->allocate(context, find_pools(gpu, context.device),
-                            handle_of(stream), nbytes, out);
+        (is_kept(gpu, context) ? allocate_block : allocate_new)(
+            gpu, context, handle_of(stream), nbytes, out);
     ad_gpu_leave(gpu, &scope);
     if (result.code == AD_GPU_OUT_OF_MEMORY) {
         gpu->forget_error();
@@ -575,12 +610,12 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
     return ad_gpu_check(gpu, context.device, result, err);
 }
 
-/* What is not freed in stream order is freed after the stream has been
- * synchronized. If that fails, work may still use the memory, so it is leaked.
- * Returns the code of the last call. */
+/* Without pools device memory is freed after the stream has been synchronized.
+ * If that fails, work may still use the memory, so it is leaked. Returns the
+ * code of the last call. */
 static int
-free_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
-            void *data)
+free_device_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
+                   void *data)
 {
     if (find_pools(gpu, context.device) != NULL) {
         if (gpu->free_ordered(data, stream) == AD_GPU_SUCCESS) {
@@ -589,15 +624,24 @@ free_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
         gpu->forget_error();
     }
     int code = gpu->calls->stream_synchronize(stream);
-    if (code != AD_GPU_SUCCESS) {
-        return code;
+    return code == AD_GPU_SUCCESS ? gpu->free(data) : code;
+}
+
+static int
+free_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
+            void *data, size_t nbytes)
+{
+    if (!is_kept(gpu, context)) {
+        return free_device_memory(gpu, context, stream, data);
     }
-    return context.device.type == gpu->host_type ? gpu->calls->host_free(data)
-                                                 : gpu->free(data);
+    return ad_gpu_block_keep(gpu, context, data, ad_gpu_block_size(nbytes))
+               ? AD_GPU_SUCCESS
+               : ad_gpu_block_free(gpu, context, data);
 }
 
 void
-ad_gpu_deallocate(ad_context context, ad_stream stream, void *data)
+ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
+                  size_t nbytes)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
@@ -610,7 +654,8 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data)
      * is still attempted, because the stream determines the context. */
     if (result.code != AD_GPU_INVALID_CONTEXT &&
         result.code != AD_GPU_CONTEXT_IS_DESTROYED &&
-        free_memory(gpu, context, handle_of(stream), data) != AD_GPU_SUCCESS) {
+        free_memory(gpu, context, handle_of(stream), data, nbytes) !=
+            AD_GPU_SUCCESS) {
         gpu->forget_error();
     }
     ad_gpu_leave(gpu, &scope);

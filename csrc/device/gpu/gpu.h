@@ -102,6 +102,9 @@ struct ad_gpu {
                               void *stream, size_t nbytes, void **out);
     int (*free_ordered)(void *data, void *stream);
     int (*free)(void *data);
+    /* The number of an allocation, which is unique in the process. 0: it has
+     * none, or is no allocation any more. */
+    uint64_t (*allocation_id)(void *data);
 
     /* Copy a block of any height within one address space. */
     ad_gpu_result (*copy)(const ad_block_copy *copy, void *stream);
@@ -180,7 +183,8 @@ ad_status ad_gpu_primary_context(ad_device device, ad_context *out,
 ad_status ad_gpu_synchronize(ad_context context, ad_error *err);
 ad_status ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
                           void **out, ad_error *err);
-void ad_gpu_deallocate(ad_context context, ad_stream stream, void *data);
+void ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
+                       size_t nbytes);
 ad_status ad_gpu_copy(ad_context context, ad_stream stream,
                       const ad_block_copy *copy, ad_error *err);
 ad_status ad_gpu_launch(ad_context context, ad_stream stream,
@@ -211,6 +215,34 @@ void ad_gpu_event_destroy(ad_context context, ad_event event);
     .event_query = ad_gpu_event_query,                                        \
     .event_synchronize = ad_gpu_event_synchronize,                            \
     .event_destroy = ad_gpu_event_destroy
+
+/* --- blocks of pinned and managed memory (gpu_blocks.c) ------------------- */
+
+/* The bytes of unused pinned and managed memory that stay allocated. */
+#define AD_GPU_KEPT_MAX ((size_t)256 << 20)
+
+/* The size of the block for `nbytes`. Few sizes occur, so that kept blocks
+ * fit. */
+size_t ad_gpu_block_size(size_t nbytes);
+
+/* The functions below are called while the context is current and the thread
+ * is relaxed. */
+
+/* Take a kept block of this size and context, or return NULL. */
+void *ad_gpu_block_take(const struct ad_gpu *gpu, ad_context context,
+                        size_t size);
+
+/* Keep a block that no work uses any more. False: the caller frees it. */
+bool ad_gpu_block_keep(const struct ad_gpu *gpu, ad_context context,
+                       void *data, size_t size);
+
+/* Free a block, and return the code of the call. May block. */
+int ad_gpu_block_free(const struct ad_gpu *gpu, ad_context context,
+                      void *data);
+
+/* Free the oldest kept blocks until `most` bytes are left. May block. Enters
+ * the contexts of the blocks. */
+void ad_gpu_blocks_trim(size_t most);
 
 /* Make a context current, or fail. *scope need not be initialised. */
 AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu,

@@ -356,6 +356,19 @@ hip_free(void *data)
     return hip.memory_free(data);
 }
 
+static uint64_t
+hip_allocation_id(void *data)
+{
+    uint64_t id = 0;
+    if (hip.pointer_attribute == NULL ||
+        hip.pointer_attribute(&id, AD_GPU_POINTER_BUFFER_ID, data) !=
+            AD_GPU_SUCCESS) {
+        hip_forget_error();
+        return 0;
+    }
+    return id;
+}
+
 /* --- copies -------------------------------------------------------------- */
 
 static int
@@ -448,6 +461,7 @@ const struct ad_gpu ad_gpu_hip = {
     .allocate = hip_allocate,
     .free_ordered = hip_free_ordered,
     .free = hip_free,
+    .allocation_id = hip_allocation_id,
     .copy = hip_copy,
     .copy_peer = hip_copy_peer,
     .module_key = hip_module_key,

@@ -236,7 +236,8 @@ oneapi_allocate(ad_context context, ad_stream stream, size_t nbytes,
 /* OpenCL's free waits for the work that uses the memory. That work may follow
  * dpctl's host tasks, which wait for the interpreter. */
 static void
-oneapi_deallocate(ad_context context, ad_stream stream, void *data)
+oneapi_deallocate(ad_context context, ad_stream stream, void *data,
+                  size_t nbytes)
 {
     struct ad_oneapi_context *sycl_context;
     /* The memory was allocated there, so the entry exists. */

@@ -318,7 +318,8 @@ opencl_allocate(ad_context context, ad_stream stream, size_t nbytes,
 
 /* Enqueued work keeps a reference. */
 static void
-opencl_deallocate(ad_context context, ad_stream stream, void *data)
+opencl_deallocate(ad_context context, ad_stream stream, void *data,
+                  size_t nbytes)
 {
     (void)ad_cl.ReleaseMemObject(data);
 }

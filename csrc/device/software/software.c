@@ -206,7 +206,8 @@ software_allocate(ad_context context, ad_stream stream, size_t nbytes,
 
 /* Calls that cannot fail are only logged. */
 static void
-software_deallocate(ad_context context, ad_stream stream, void *data)
+software_deallocate(ad_context context, ad_stream stream, void *data,
+                    size_t nbytes)
 {
     (void)ad_engine_enter(SLOT);
     int code = ad_engine_free_ordered(stream.handle, data);

@@ -115,15 +115,16 @@ allocate_device(ad_device device, const ad_stream_choice *choice,
                 int64_t nbytes, block *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_context context;
+    ad_context memory, context;
     ad_stream_choice on;
     *out = (block){.data = NULL};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->primary_context(device, &context, err));
-    AD_RETURN_IF_ERR(ad_stream_choose(context, choice, &on, &context, err));
+    AD_RETURN_IF_ERR(backend->primary_context(device, &memory, err));
+    AD_RETURN_IF_ERR(ad_stream_choose(memory, choice, &on, &context, err));
+    memory.handle = context.handle; /* the type may be pinned or managed */
     AD_RETURN_IF_ERR(ad_stream_require_no_capture(context, on.stream,
                                                   "Device.empty()", err));
-    AD_RETURN_IF_ERR(ad_device_memory_new(context, on.stream, on.keep, nbytes,
+    AD_RETURN_IF_ERR(ad_device_memory_new(memory, on.stream, on.keep, nbytes,
                                           &out->data, &out->owner, err));
     if (nbytes == 0) {
         return AD_OK;
