@@ -384,11 +384,22 @@ nap(long nanoseconds)
     (void)nanosleep(&span, NULL);
 }
 
+/* The end of a pass signals `changed`. */
+static bool
+has_work_locked(void)
+{
+    const entry *e = deferred.next;
+    while (e != &deferred && !is_wanted(e, NULL, QUERY)) {
+        e = e->next;
+    }
+    return e != &deferred;
+}
+
 static bool
 wait_for_work(void)
 {
     pthread_mutex_lock(&lock);
-    while (atomic_load(&n_deferred) == 0 && atomic_load(&state) == RUNNING) {
+    while (!has_work_locked() && atomic_load(&state) == RUNNING) {
         pthread_cond_wait(&changed, &lock);
     }
     pthread_mutex_unlock(&lock);

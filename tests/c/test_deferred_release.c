@@ -2,8 +2,12 @@
 
 #include "order/deferred_release.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,6 +149,58 @@ test_blocked_wait_for_a_device_stops_no_other(void)
     CHECK_INT(idle, 1);
     pthread_join(other, NULL);
     ad_sync_unref(never);
+}
+
+/* How often threads other than this one and the main one went to sleep. */
+static long
+count_sleeps_of_others(void)
+{
+    char line[128];
+    long total = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *at = readdir(tasks); at != NULL; at = readdir(tasks)) {
+        long id = atol(at->d_name);
+        snprintf(line, sizeof(line), "/proc/self/task/%ld/status", id);
+        FILE *status = fopen(line, "r");
+        while (id != 0 && id != getpid() && id != syscall(SYS_gettid) &&
+               status != NULL && fgets(line, sizeof(line), status) != NULL) {
+            long n;
+            total +=
+                sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1 ? n : 0;
+        }
+        if (status != NULL) {
+            fclose(status);
+        }
+    }
+    closedir(tasks);
+    return total;
+}
+
+static void *
+count_and_finish(void *count)
+{
+    rest(50); /* the main thread waits in a pass of all entries now */
+    long before = count_sleeps_of_others();
+    rest(300);
+    *(long *)count = count_sleeps_of_others() - before;
+    mock_finish();
+    return NULL;
+}
+
+static void
+test_thread_sleeps_while_another_pass_has_all_entries(void)
+{
+    atomic_int released = 0;
+    long n_sleeps = -1;
+    pthread_t other;
+    mock_reset();
+    mock_set_waits_finish(false);
+    defer(&released, S);
+    CHECK_INT(pthread_create(&other, NULL, count_and_finish, &n_sleeps), 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(released, 1);
+    pthread_join(other, NULL);
+    CHECK(n_sleeps >= 0 && n_sleeps <= 3);
 }
 
 /* An owner may not know its context, and pinned memory is used by its device:
@@ -546,6 +602,7 @@ main(void)
         CHECK_TEST(test_idle_waits_for_the_context),
         CHECK_TEST(test_blocked_wait_for_a_context_stops_nobody_else),
         CHECK_TEST(test_blocked_wait_for_a_device_stops_no_other),
+        CHECK_TEST(test_thread_sleeps_while_another_pass_has_all_entries),
         CHECK_TEST(test_waiting_finds_all_of_a_device),
         CHECK_TEST(test_unqueryable_event_waits_for_the_context),
         CHECK_TEST(test_captured_event_disturbs_no_capture),
