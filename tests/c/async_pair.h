@@ -43,11 +43,12 @@ waker_wait(waker *self)
     for (int i = 0; i < 2000 && !atomic_load(&self->is_woken); i++) {
         atomic_signal_fence(memory_order_seq_cst);
     }
-    clock_gettime(CLOCK_REALTIME, &limit);
+    clock_gettime(CLOCK_MONOTONIC, &limit);
     limit.tv_sec += 10;
     pthread_mutex_lock(&self->mutex);
     while (!self->is_woken) {
-        CHECK_INT(pthread_cond_timedwait(&self->woken, &self->mutex, &limit),
+        CHECK_INT(pthread_cond_clockwait(&self->woken, &self->mutex,
+                                         CLOCK_MONOTONIC, &limit),
                   0);
     }
     self->is_woken = false;

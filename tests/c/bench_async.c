@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* pthread_cond_clockwait */
+
 /* Batches per second through both ends of an async stream, between two
  * threads, and the memory that it takes.
  *   CFLAGS=-O2 make -C tests/c SANITIZE= BUILD=build-bench bench-async

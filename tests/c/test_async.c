@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* pthread_cond_clockwait */
+
 /* Async streams on several threads: our two ends on two threads, and foreign
  * producers that free their struct as early as allowed, or earlier, as Arrow
  * C++ does. Also for ThreadSanitizer. */

@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* pthread_cond_clockwait */
+
 /* Both ends of an async stream as another library would implement them, for
  * tests/helpers/async_peer.py: in C, on threads unknown to Python. Batches are int64
  * arrays of one value, the number of the batch. Loaded with ctypes. */
@@ -96,11 +98,12 @@ wait_for(pthread_mutex_t *mutex, pthread_cond_t *changed, const bool *what,
          int timeout_ms)
 {
     struct timespec limit;
-    clock_gettime(CLOCK_REALTIME, &limit);
+    clock_gettime(CLOCK_MONOTONIC, &limit);
     limit.tv_sec += timeout_ms / 1000;
     int result = 0;
     while (!*what && result == 0) {
-        result = pthread_cond_timedwait(changed, mutex, &limit);
+        result =
+            pthread_cond_clockwait(changed, mutex, CLOCK_MONOTONIC, &limit);
     }
     return result;
 }

@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* pthread_cond_clockwait */
+
 /* The two ends of an async stream against Arrow C++, in both directions: the
  * command line selects the scenario. A hang ends with SIGALRM. */
 
