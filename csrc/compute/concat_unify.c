@@ -99,11 +99,11 @@ typedef struct table {
     uint64_t mask;
 } table;
 
-/* The number of the word, which is added if it is new. */
+/* The number of the word, which is added if it is new. `slot` is the first one
+ * for its hash. */
 static int64_t
-number_of(table *self, word key)
+number_of(table *self, word key, uint64_t slot)
 {
-    uint64_t slot = hash_of(key) & self->mask;
     for (; self->slots[slot] != 0; slot = (slot + 1) & self->mask) {
         word other = self->words[self->slots[slot] - 1];
         if (other.size == key.size &&
@@ -117,6 +117,47 @@ number_of(table *self, word key)
     return self->n - 1;
 }
 
+#define N_AHEAD 32
+
+/* Numbers words [from, from + n) of a part, n <= N_AHEAD. A large table is
+ * slow because of cache misses, so the misses of all these words are started
+ * before the first one is needed. Returns false for a word that cannot be
+ * read. */
+static bool
+number_some(const ad_array *part, const ad_type *type, int64_t from, int64_t n,
+            table *words, int64_t *numbers)
+{
+    word keys[N_AHEAD];
+    uint64_t slots[N_AHEAD];
+    for (int64_t i = 0; i < n; i++) {
+        if (!read_word(part, type, from + i, &keys[i])) {
+            return false;
+        }
+        slots[i] = hash_of(keys[i]) & words->mask;
+        __builtin_prefetch(&words->slots[slots[i]]);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t number = words->slots[slots[i]];
+        if (number != 0) {
+            __builtin_prefetch(&words->words[number - 1]);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        numbers[from + i] = number_of(words, keys[i], slots[i]);
+    }
+    return true;
+}
+
+static bool
+is_rising(const int64_t *numbers, int64_t n)
+{
+    int64_t i = 1;
+    while (i < n && numbers[i] > numbers[i - 1]) {
+        i++;
+    }
+    return i >= n;
+}
+
 /* Numbers the words of all parts. A word is new where its number is the count
  * of words so far. */
 static ad_status
@@ -125,22 +166,22 @@ number_words(const ad_concat_node *at, const ad_type *type, table *words,
 {
     bool is_ordered = at->schema.node->flags & ARROW_FLAG_DICTIONARY_ORDERED;
     for (size_t v = 0; v < at->n; v++) {
-        for (int64_t i = 0; i < at->parts[v].length; i++) {
-            word key;
-            if (!read_word(&at->parts[v], type, i, &key)) {
+        int64_t length = at->parts[v].length;
+        for (int64_t i = 0; i < length; i += N_AHEAD) {
+            int64_t n = length - i < N_AHEAD ? length - i : N_AHEAD;
+            if (!number_some(&at->parts[v], type, i, n, words, numbers)) {
                 *is_possible = false;
                 return AD_OK;
             }
-            numbers[i] = number_of(words, key);
-            if (is_ordered && i > 0 && numbers[i] <= numbers[i - 1]) {
-                return ad_fail(err, AD_ERR_EXCHANGE, "dtype",
-                               "read the batches one by one with "
-                               "arrowdev.array_stream()",
-                               "the dictionaries are ordered, and have their "
-                               "values in different orders");
-            }
         }
-        numbers += at->parts[v].length;
+        if (is_ordered && !is_rising(numbers, length)) {
+            return ad_fail(err, AD_ERR_EXCHANGE, "dtype",
+                           "read the batches one by one with "
+                           "arrowdev.array_stream()",
+                           "the dictionaries are ordered, and have their "
+                           "values in different orders");
+        }
+        numbers += length;
     }
     *is_possible = true;
     return AD_OK;

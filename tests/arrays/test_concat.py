@@ -160,6 +160,28 @@ def test_every_second_word_is_new():
         assert len(joined.dictionary.buffers) <= 10  # parts of a dictionary share its data
 
 
+@pytest.mark.parametrize("n", [31, 32, 33, 64, 65])
+def test_words_are_numbered_in_blocks(n):
+    """32 at a time: a word may be new and occur again in one block; order holds across blocks."""
+    words = [f"{i:03}" for i in range(n)]
+    again = [words[-1], "new", "new", *words]
+    chunks = [
+        pa.DictionaryArray.from_arrays(pa.array(range(len(row)), "i4"), pa.array(row))
+        for row in (words, again)
+    ]
+    joined = ad.concat(chunks)
+    assert joined.dictionary.to_pylist() == [*words, "new"]
+    assert joined.to_pylist() == words + again
+    swapped = [*words[:-2], words[-1], words[-2]]
+    indices = pa.array(range(n), "i4")
+    ordered = [
+        pa.DictionaryArray.from_arrays(indices, pa.array(row), ordered=True)
+        for row in (words, swapped)
+    ]
+    with pytest.raises(ad.ExchangeError, match="ordered"):
+        ad.concat(ordered)
+
+
 def test_nested_words_are_concatenated():
     words = [encoded([[1], [2]], [[1], [2]], pa.list_(pa.int64())) for _ in range(2)]
     words[1] = encoded([[2], [3]], [[2], [3]], pa.list_(pa.int64()))
