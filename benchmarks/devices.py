@@ -2,14 +2,18 @@
 
 Run by run.py, part by part, in processes of their own; prints rows as JSON.
 Exchanges are measured on the stand-in driver: no GPU is needed, and the
-runtime's calls take the same time on both sides. The part "gpu" needs one.
+runtime's calls take the same time on both sides. The parts "gpu" (gpu.py) and
+"gpu-exchange" need one.
 """
 
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cache
 
 from paths import Case, Goal, HotPath
 from run import measure_path, part_parser, row_of
@@ -168,28 +172,18 @@ def scaling():
 
 # --- a GPU ------------------------------------------------------------------------
 
-NO_GPU = "needs a GPU, and torch or cupy built for it"
+NO_GPU = "needs a GPU"
+ON_A_GPU = ("gpu", "gpu-exchange")
 
 
-def on_a_gpu():
-    """torch and CuPy: device capsules with a recorded event, and their own DLPack."""
-    for name, one, other in (
-        ("torch", "torch.arange(1000, device='cuda')", "cupy.from_dlpack(x)"),
-        ("cupy", "cupy.arange(1000)", "torch.from_dlpack(x)"),
-    ):
-        peer = "cupy" if name == "torch" else "torch"
-        yield HotPath(
-            f"GPU: {name} -> device capsules, event recorded",
-            "gpu",
-            Case("arrowdev", f"ad.array(x){PAIR}"),
-            (
-                Case(f"{name} -> {peer} by DLPack", other, f"import {peer}"),
-                Case("__dlpack__ alone", "x.__dlpack__()"),
-            ),
-            f"import arrowdev as ad; import {name}; x = {one}",
-        )
+def exchange_on_a_gpu():
+    """The rows above with NVIDIA's driver instead of the stand-in (standin.py)."""
+    for path in [*imports(), *exports(), *in_c(), *scaling()]:
+        peers = tuple(peer for peer in path.peers if not peer.label.startswith("all its"))
+        yield replace(path, name=f"GPU: {path.name}", group="gpu", peers=peers, goal=None)
 
 
+@cache
 def has_gpu():
     """In a process of its own: what it loads must not be in the way here."""
     question = "import arrowdev as ad; print(any(d.type in (2, 10) for d in ad.devices()))"
@@ -206,16 +200,23 @@ def copies_of(name):
     return copies.paths(name)
 
 
+def on_a_gpu():
+    import gpu
+
+    return gpu.paths()
+
+
 PARTS = {
     "exchange": lambda: [*imports(), *exports(), *in_c(), *scaling()],
     **{name: lambda name=name: copies_of(name) for name in ("host", "cuda", "opencl", "oneapi")},
     "gpu": on_a_gpu,
+    "gpu-exchange": exchange_on_a_gpu,
 }
 
 
 def measured(path, part, arguments):
     """The row, or why there is no figure in it."""
-    if part == "gpu" and not has_gpu():
+    if part in ON_A_GPU and not has_gpu():
         return row_of(path) | {"not_measured": NO_GPU}
     try:
         return measure_path(path, arguments.repeats, arguments.seconds)
@@ -230,6 +231,8 @@ def main():
     parser = part_parser(__doc__)
     parser.add_argument("part", choices=PARTS)
     arguments = parser.parse_args()
+    if arguments.part == "gpu-exchange":
+        os.environ["ARROWDEV_GPU"] = "1"  # for standin.py
     gc.disable()
     rows = []
     for path in PARTS[arguments.part]():

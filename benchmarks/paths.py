@@ -82,7 +82,8 @@ class HotPath:
 
     `overhead`: the row's figure is what arrowdev takes beyond the first peer,
     which is then a part of its own work, and not a ratio. `per`: times are
-    divided by this count of columns.
+    divided by this count of columns. `nbytes`: read and written, where that is
+    what takes the time.
     """
 
     name: str
@@ -93,6 +94,7 @@ class HotPath:
     goal: Goal | None = None
     per: int = 1
     overhead: bool = False
+    nbytes: int = 0
 
     @property
     def unit(self):

@@ -123,7 +123,7 @@ def row_of(path):
         "goal": str(path.goal) if path.goal else None,
         "peers": [],
         "met": None,
-    }
+    } | ({"bytes": path.nbytes} if path.nbytes else {})
 
 
 def turns(runners, repeats, path):

@@ -19,8 +19,19 @@ import fakegpu  # noqa: E402
 
 import compiler  # noqa: E402
 
-DRIVER = fakegpu.load("cuda")
-os.environ["ARROWDEV_CUDA_LIBRARY"] = DRIVER.path  # arrowdev's, not loaded yet
+
+class RealDriver:
+    """NVIDIA's, where ARROWDEV_GPU is set. It has no log of calls."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL("libcuda.so.1")
+
+
+if os.environ.get("ARROWDEV_GPU", "0") not in ("", "0"):
+    DRIVER = RealDriver()
+else:
+    DRIVER = fakegpu.load("cuda")
+    os.environ["ARROWDEV_CUDA_LIBRARY"] = DRIVER.path  # arrowdev's, not loaded yet
 
 # What keeps the order of streams, with all below it, and CUDA alone.
 CORE = (

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import fakegpu
 import pytest
 
 import compiler
@@ -41,6 +42,20 @@ def run(suite, **settings):
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite(suite):
     run(suite)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_as_on_a_gpu():
+    """The stand-in as the system's driver: what runs on a GPU does without the controls."""
+    library = fakegpu.build("cuda")
+    folders = [os.path.dirname(library), os.environ.get("LD_LIBRARY_PATH", "")]
+    run(
+        "gpu_cuda",
+        ARROWDEV_GPU="1",
+        ARROWDEV_NO_SKIPS="0",
+        LD_LIBRARY_PATH=os.pathsep.join(filter(None, folders)),
+    )
 
 
 @pytest.mark.slow

@@ -27,6 +27,9 @@ class Library:
         self.current = None
         self.api = importlib.import_module(self.module) if self.module else None
 
+    def has_gpu(self):
+        return True
+
     def stream(self):
         return Stream()
 
@@ -205,6 +208,9 @@ class Torch(Library):
         super().__init__()
         self.device = device
 
+    def has_gpu(self):
+        return self.api.cuda.is_available()
+
     def stream(self):
         return self.api.cuda.Stream(self.device)
 
@@ -277,7 +283,13 @@ class Jax(Library):
     def __init__(self, platform="cuda"):
         super().__init__()
         self.api.config.update("jax_enable_x64", True)
-        self.device = self.api.devices(platform)[0]
+        try:
+            self.device = self.api.devices(platform)[0]
+        except RuntimeError:
+            self.device = None
+
+    def has_gpu(self):
+        return self.device is not None
 
     def make(self, values, stream):
         return self.api.device_put(values, self.device).block_until_ready()
@@ -343,7 +355,10 @@ def get(name):
         pytest.skip(f"needs a GPU, and {name}")
     if ALL[name].module is not None:
         pytest.importorskip(ALL[name].module)
-    return ALL[name]()
+    library = ALL[name]()
+    if not library.has_gpu():
+        pytest.skip(f"needs a GPU build of {name}")
+    return library
 
 
 def pairs(producers=None, consumers=None):
