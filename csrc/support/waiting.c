@@ -42,36 +42,41 @@ end_release(void *exception)
     ad_py_restore_exception(exception);
 }
 
-/* Called only when work is pending. The C API does not tell which thread is
- * the main one, and a fork may change it. */
+/* An approximation that needs no GIL, which a thread that computes holds for
+ * 5 ms. If the main thread of the program is not the main thread of Python,
+ * such a wait is not interrupted. */
+static bool
+is_first_thread(void)
+{
+    return syscall(SYS_gettid) == getpid();
+}
+
+/* Called only when work is pending, with the GIL. The C API does not tell
+ * which thread is the main one, and a fork may change it. The look-up runs no
+ * Python code: a handler would run in that, and its exception would be lost
+ * here. */
 static bool
 is_main_thread(void)
 {
     if (PyErr_Occurred()) {
         return false; /* a destructor's wait: handlers run later */
     }
-    PyObject *threading = PyImport_ImportModule("threading");
-    PyObject *thread =
-        threading != NULL ? PyObject_CallMethod(threading, "main_thread", NULL)
-                          : NULL;
+    PyObject *name = PyUnicode_FromString("threading");
+    PyObject *threading = name != NULL ? PyImport_GetModule(name) : NULL;
+    PyObject *thread = threading != NULL
+                           ? PyObject_GetAttrString(threading, "_main_thread")
+                           : NULL;
     PyObject *ident =
-        thread != NULL ? PyObject_GetAttrString(thread, "ident") : NULL;
-    bool result = ident != NULL &&
-                  PyLong_AsUnsignedLong(ident) == PyThread_get_thread_ident();
+        thread != NULL ? PyObject_GetAttrString(thread, "_ident") : NULL;
+    bool result = ident != NULL ? PyLong_AsUnsignedLong(ident) ==
+                                      PyThread_get_thread_ident()
+                                : is_first_thread();
     Py_XDECREF(ident);
     Py_XDECREF(thread);
     Py_XDECREF(threading);
-    PyErr_Clear(); /* on failure it waits as other threads do */
+    Py_XDECREF(name);
+    PyErr_Clear();
     return result;
-}
-
-/* The same without the GIL, as an approximation. The GIL is not taken, because
- * a thread that computes holds it for 5 ms. If the main thread of the program
- * is not the main thread of Python, such a wait is not interrupted. */
-static bool
-is_first_thread(void)
-{
-    return syscall(SYS_gettid) == getpid();
 }
 
 /* Handlers run in the main thread only. */

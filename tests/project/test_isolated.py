@@ -66,6 +66,11 @@ def test_multiprocessing(method, when):
     run("processes", method, when)
 
 
+def test_rounds_of_signals():
+    """ARROWDEV_EXAMPLES runs more of them. The exception of a handler was lost in one of five."""
+    run("signals", os.environ.get("ARROWDEV_EXAMPLES", "600"))
+
+
 def test_other_interpreters_are_refused():
     said = run("subinterpreter")
     n = int(re.search(r"interpreters: (\d+)", said)[1])
