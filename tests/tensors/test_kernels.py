@@ -16,6 +16,7 @@ from loops import looped
 
 import arrowdev as ad
 import compiler
+import ptx
 
 UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD, VIEWS, OFFSETS, RUNS = range(11)
 BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS = range(4)
@@ -24,25 +25,52 @@ LENGTHS = [1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 500, 1023, 1031
 MAKE_PTX = compiler.ROOT / "tools" / "make_ptx.py"
 
 
-@pytest.fixture(scope="module")
-def library():
-    found = ctypes.CDLL(str(c_library.build("kernels")))
+def load(path):
+    found = ctypes.CDLL(str(path))
     spans = [c_void_p, c_int64] * 2
     found.helper_run.argtypes = [c_int, *spans, *[c_int64] * 3, c_void_p, c_void_p]
     found.helper_run.restype = None
+    return found
+
+
+@pytest.fixture(scope="module")
+def library():
+    found = load(c_library.build("kernels"))
     found.helper_text.restype = found.helper_name.restype = c_char_p
     return found
 
 
+def built_ptx(library, folder):
+    """The committed PTX, translated to C and built for the host."""
+    source = folder / "ptx.c"
+    source.write_text(ptx.to_c(text_of(library, PTX)), encoding="utf-8")
+    done = compiler.run(
+        [*compiler.command(), "-O1", "-fPIC", "-shared", source, "-o", folder / "ptx.so"]
+    )
+    assert done.returncode == 0, done.stderr
+    return load(folder / "ptx.so")
+
+
+@pytest.fixture(scope="module", params=["host", "ptx"])
+def runner(library, request, tmp_path_factory):
+    """What runs the kernels on the host: the code for it, or the translated PTX."""
+    if request.param == "host":
+        yield library
+        return
+    found = built_ptx(library, tmp_path_factory.mktemp("ptx"))
+    yield found
+    assert found.helper_misaligned() == 0
+
+
 def run(
-    library, kernel, source, target, numbers=(), *, bits=0, length, items=1, at=(0, 0), values=None
+    runner, kernel, source, target, numbers=(), *, bits=0, length, items=1, at=(0, 0), values=None
 ):
     """Runs one kernel on the host. `source`, `target` and `values` are arrays or addresses."""
     source, target, values = (
         x.ctypes.data if isinstance(x, np.ndarray) else x for x in (source, target, values)
     )
     padded = (c_int64 * 4)(*numbers)
-    library.helper_run(kernel, source, at[0], target, at[1], bits, length, items, padded, values)
+    runner.helper_run(kernel, source, at[0], target, at[1], bits, length, items, padded, values)
 
 
 def text_of(library, dialect):
@@ -88,14 +116,14 @@ def random_bits(bit_offset, length):
 
 @pytest.mark.parametrize("n_items", [1, -1, 3, 256])
 @looped("bit_offset", range(64))
-def test_host_unpack(library, guarded, bit_offset, n_items):
+def test_host_unpack(runner, guarded, bit_offset, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
         source = guarded.end(bitmap)
         for target_offset in (0, 1, 5):
             target = np.full(length + target_offset + 9, 0xA5, np.uint8)
             run(
-                library,
+                runner,
                 UNPACK,
                 source,
                 target,
@@ -111,13 +139,13 @@ def test_host_unpack(library, guarded, bit_offset, n_items):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @looped("bit_offset", range(64))
-def test_host_count(library, guarded, bit_offset, n_items):
+def test_host_count(runner, guarded, bit_offset, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
         target = np.full(n_items + 2, -7, np.int64)
         source = guarded.end(bitmap)
         run(
-            library,
+            runner,
             COUNT,
             source,
             target,
@@ -131,12 +159,12 @@ def test_host_count(library, guarded, bit_offset, n_items):
 
 
 @pytest.mark.parametrize("value", [0, 0xFF])
-def test_host_count_of_equal_bits(library, value):
+def test_host_count_of_equal_bits(runner, value):
     bitmap = np.full(1 << 16, value, np.uint8)
     target = np.zeros(1, np.int64)
     for bit_offset in range(9):
         length = bitmap.size * 8 - bit_offset - 3
-        run(library, COUNT, bitmap, target, bits=bit_offset, length=length)
+        run(runner, COUNT, bitmap, target, bits=bit_offset, length=length)
         assert target[0] == (length if value else 0)
 
 
@@ -148,10 +176,10 @@ def test_host_count_without_popcnt(library):
         assert library.helper_popcount(c_void_p(words.ctypes.data), c_int64(n)) == expected
 
 
-def test_source_offset(library):
+def test_source_offset(runner):
     bitmap, bits = random_bits(24, 999)
     target = np.zeros(999, np.uint8)
-    run(library, UNPACK, bitmap, target, bits=8, length=999, at=(2, 0))
+    run(runner, UNPACK, bitmap, target, bits=8, length=999, at=(2, 0))
     assert np.array_equal(target, bits)
 
 
@@ -165,7 +193,7 @@ def bits_of(data):
 
 @pytest.mark.parametrize("n_items", [1, -1, 3, 256])
 @looped("bit_offset", range(64))
-def test_host_pack(library, guarded, bit_offset, n_items):
+def test_host_pack(runner, guarded, bit_offset, n_items):
     for length in LENGTHS:
         mask = random_bytes(length, bit_offset)
         mask[:: 1 + bit_offset % 3] = 0
@@ -174,7 +202,7 @@ def test_host_pack(library, guarded, bit_offset, n_items):
             nbytes = (bit_offset + length + 7) // 8
             target = np.full(nbytes + 9, 0xA5, np.uint8)
             run(
-                library,
+                runner,
                 PACK,
                 source,
                 target,
@@ -206,7 +234,7 @@ def merged(old, new, at, operation):
 @pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("operation", [BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS])
 @looped("bit_offset", range(64))
-def test_host_copy_of_bits(library, guarded, bit_offset, operation, n_items):
+def test_host_copy_of_bits(runner, guarded, bit_offset, operation, n_items):
     for length in LENGTHS:
         bitmap, bits = random_bits(bit_offset, length)
         source = guarded.end(bitmap)
@@ -216,7 +244,7 @@ def test_host_copy_of_bits(library, guarded, bit_offset, operation, n_items):
             expected = merged(bits_of(target), bits, to, operation)
             expected[to + length : to + length + cleared] = 0
             run(
-                library,
+                runner,
                 COPY,
                 source,
                 target,
@@ -228,9 +256,9 @@ def test_host_copy_of_bits(library, guarded, bit_offset, operation, n_items):
             assert np.array_equal(bits_of(target), expected), (length, to)
 
 
-def test_fill_of_ones_needs_no_source(library):
+def test_fill_of_ones_needs_no_source(runner):
     target = np.zeros(100, np.uint8)
-    run(library, COPY, 0, target, [3, BITS_ONES], length=700)
+    run(runner, COPY, 0, target, [3, BITS_ONES], length=700)
     assert bits_of(target).sum() == 700
 
 
@@ -243,7 +271,7 @@ def two_words(value):
 @pytest.mark.parametrize("n_items", [1, -1, 3])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
 @looped("bit_offset", range(64))
-def test_host_fill(library, guarded, bit_offset, size, n_items):
+def test_host_fill(runner, guarded, bit_offset, size, n_items):
     value = np.arange(1, size + 1, dtype=np.uint8)
     for length in (1, 7, 63, 64, 65, 128, 500):
         bitmap, bits = random_bits(bit_offset, length)
@@ -253,14 +281,14 @@ def test_host_fill(library, guarded, bit_offset, size, n_items):
         apart = np.zeros_like(target)
         numbers = [size, 1, *two_words(value)]
         how = {"bits": bit_offset, "length": length, "items": n_items}
-        run(library, FILL, guarded.end(bitmap), apart, numbers, values=target, **how)
+        run(runner, FILL, guarded.end(bitmap), apart, numbers, values=target, **how)
         assert np.array_equal(apart[:-8], expected[:-8]) and not apart[-8:].any(), length
-        run(library, FILL, guarded.end(bitmap), target, numbers, **how)
+        run(runner, FILL, guarded.end(bitmap), target, numbers, **how)
         assert np.array_equal(target, expected), length
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_host_fill_of_rows_and_partial_rows(library, size):
+def test_host_fill_of_rows_and_partial_rows(runner, size):
     value = np.arange(1, size + 1, dtype=np.uint8)
     bitmap, bits = random_bits(5, 90)
     for per_row in (2, 3, -2, -3):
@@ -272,13 +300,13 @@ def test_host_fill_of_rows_and_partial_rows(library, size):
             expected.reshape(90, per_row, size)[nulls] = value
         else:
             expected[nulls // -per_row] = value
-        run(library, FILL, bitmap, target, [size, per_row, *two_words(value)], bits=5, length=90)
+        run(runner, FILL, bitmap, target, [size, per_row, *two_words(value)], bits=5, length=90)
         assert np.array_equal(target, expected.reshape(-1)), per_row
 
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 16])
-def test_host_gather(library, size, n_items):
+def test_host_gather(runner, size, n_items):
     whole = random_bytes(40 * 30 * size, size).reshape(40, 30, size)
     for view in (
         whole,
@@ -291,13 +319,13 @@ def test_host_gather(library, size, n_items):
         target = np.zeros(rows * columns * size, np.uint8)
         first = view.__array_interface__["data"][0]
         numbers = [columns, view.strides[0], view.strides[1], size]
-        run(library, GATHER, first, target, numbers, length=rows * columns, items=n_items)
+        run(runner, GATHER, first, target, numbers, length=rows * columns, items=n_items)
         assert np.array_equal(target, view.reshape(-1))
 
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_host_offsets(library, guarded, dtype, n_items):
+def test_host_offsets(runner, guarded, dtype, n_items):
     good = np.cumsum(np.random.default_rng(1).integers(0, 5, 400)).astype(dtype)
     limit = int(good[-1])
 
@@ -305,7 +333,7 @@ def test_host_offsets(library, guarded, dtype, n_items):
         found = np.zeros(n_items, np.int64)
         source = guarded.end(offsets.view(np.uint8))
         numbers = [offsets.itemsize, limit]
-        run(library, CHECK, source, found, numbers, length=len(offsets) - 1, items=n_items)
+        run(runner, CHECK, source, found, numbers, length=len(offsets) - 1, items=n_items)
         return found.min()
 
     assert first_bad(good, limit) == 400
@@ -321,16 +349,16 @@ def test_host_offsets(library, guarded, dtype, n_items):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8"])
-def test_host_add(library, dtype, n_items):
+def test_host_add(runner, dtype, n_items):
     numbers = random_bytes(999 * 8, 3).view(dtype)[:999]
     for delta in (0, 1, -1, 77, 2**40 + 3):
         target = np.zeros(999, dtype)
         size = numbers.itemsize
-        run(library, ADD, numbers, target, [size, delta], length=999, items=n_items)
+        run(runner, ADD, numbers, target, [size, delta], length=999, items=n_items)
         expected = (numbers.astype("i8") + np.int64(delta)).astype(dtype)
         assert np.array_equal(target, expected)
         again = numbers.copy()
-        run(library, ADD, again, again, [size, delta], length=999, items=n_items)
+        run(runner, ADD, again, again, [size, delta], length=999, items=n_items)
         assert np.array_equal(again, expected)
 
 
@@ -340,12 +368,12 @@ def clipped_sum(numbers, most, delta):
 
 @pytest.mark.parametrize("n_items", [1, 3, 256])
 @pytest.mark.parametrize("dtype", ["i2", "i4", "i8"])
-def test_host_add_stops_at_limit(library, dtype, n_items):
+def test_host_add_stops_at_limit(runner, dtype, n_items):
     numbers = random_bytes(999 * 8, 3).view(dtype)[:999]
     for most, delta in ((100, -3), (-5, 7), (np.iinfo(dtype).max, 0)):
         target = np.zeros(999, dtype)
         how = [numbers.itemsize, delta, int(most), 1]
-        run(library, ADD, numbers, target, how, length=999, items=n_items)
+        run(runner, ADD, numbers, target, how, length=999, items=n_items)
         assert np.array_equal(target, clipped_sum(numbers, int(most), delta))
 
 
@@ -425,11 +453,11 @@ class Pointing:
 
 @pytest.mark.parametrize("check", Pointing.ALL)
 @pytest.mark.parametrize("n_items", [1, 3, 256])
-def test_host_rows_with_offsets_or_views(library, guarded, check, n_items):
+def test_host_rows_with_offsets_or_views(runner, guarded, check, n_items):
     def launch(kernel, source, target, numbers, length, values=None, bits=0):
         source = guarded.end(source.view(np.uint8).reshape(-1))
         how = {"length": length, "items": n_items, "values": values, "bits": bits}
-        run(library, kernel, source, target, numbers, **how)
+        run(runner, kernel, source, target, numbers, **how)
         return target
 
     check(Pointing(), launch)
