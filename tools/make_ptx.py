@@ -29,11 +29,19 @@ typedef long ad_i64;
 typedef ulong ad_u64;
 typedef uint ad_u32;
 typedef ushort ad_u16;
+typedef struct __attribute__((aligned(16))) {
+    ad_u64 low;
+    ad_u64 high;
+} ad_pair;
 #define AD_TEXT(...) __VA_ARGS__
 #define AD_KERNEL __kernel
 #define AD_FUNCTION static
 #define AD_GLOBAL __global
 #define REGISTER(name) ((ad_i64)__nvvm_read_ptx_sreg_##name##_x())
+#define AD_ON_DEVICE 1
+#define AD_UNROLL _Pragma("unroll 8")
+#define AD_POPCOUNT(word) __builtin_popcountl(word)
+#define AD_POPCOUNT_WORDS ad_popcount_strided
 #define AD_ITEM (REGISTER(ctaid) * REGISTER(ntid) + REGISTER(tid))
 #define AD_ITEMS (REGISTER(nctaid) * REGISTER(ntid))
 #define AD_BEGIN(n) AD_ITEM
@@ -51,6 +59,10 @@ typedef ushort ad_u16;
         ad_u64 value = 0; \\
         if (((ad_u64)from & (SIZE - 1)) == 0) { \\
             return *(AD_GLOBAL const TYPE *)from; \\
+        } \\
+        if (SIZE == 8 && ((ad_u64)from & 3) == 0) { \\
+            return *(AD_GLOBAL const ad_u32 *)from | \\
+                   (ad_u64)((AD_GLOBAL const ad_u32 *)from)[1] << 32; \\
         } \\
         for (int i = 0; i < SIZE; i++) { \\
             value |= (ad_u64)from[i] << (8 * i); \\
@@ -77,21 +89,12 @@ ad_load_shifted(AD_GLOBAL const ad_byte *from, int shift)
 {
     return ad_load_8(from) >> shift | (ad_u64)from[8] << (64 - shift);
 }
-
-AD_FUNCTION ad_i64
-ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
-{
-    ad_i64 total = 0;
-    for (ad_i64 i = first; i < n; i += step) {
-        total += (ad_i64)__builtin_popcountl(words[i]);
-    }
-    return total;
-}
 """
 
 FLAGS = [
     *("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-nogpulib"),
     *("--target=nvptx64-nvidia-cuda", "-march=sm_50", "-O2", "-S"),
+    *("-I", str(ROOT / "csrc")),
     # What is not aligned goes byte by byte; that shall not be written out.
     *("-fno-unroll-loops", "-mllvm", "-unroll-threshold=0"),
 ]

@@ -108,8 +108,21 @@ count_small(const ad_bits *self, const ad_stream_choice *stream,
     return AD_OK;
 }
 
+/* The sum of the results of a kernel, or the smallest of the first bad rows. */
+static ad_launch
+reduce_launch(ad_kernel of, int64_t n)
+{
+    return (ad_launch){
+        .kernel = AD_KERNEL_REDUCE,
+        .target.offset = (uint64_t)n * sizeof(int64_t),
+        .length = n,
+        .numbers = {of == AD_KERNEL_CHECK_OFFSETS},
+    };
+}
+
 /* Launches a kernel that reads `from` and writes one number per work item, and
- * reads these *n numbers back to new host memory. */
+ * reads these *n numbers back to new host memory. Many are reduced to fewer
+ * before, which are written behind them. */
 static ad_status
 launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
                 const ad_stream_choice *stream, ad_memory **out, int64_t *n,
@@ -118,14 +131,25 @@ launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
     ad_allocation partial = {0};
     ad_session session;
     AD_RETURN_IF_ERR(open_session(from, stream, operation, &session, err));
+    const int64_t size = (int64_t)sizeof(int64_t);
     launch.n_items = *n = ad_session_items(&session, &launch);
-    int64_t nbytes = launch.n_items * (int64_t)sizeof(int64_t);
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, out, err));
-    ad_status status =
-        launch_on_bits(&session, from, launch, nbytes, &partial, err);
+    ad_launch reduce = reduce_launch(launch.kernel, launch.n_items);
+    bool has_many = launch.n_items > AD_FEW_RESULTS;
+    if (has_many) {
+        reduce.n_items = *n = ad_session_items(&session, &reduce);
+    }
+    AD_RETURN_IF_ERR(ad_memory_new(*n * size, out, err));
+    ad_status status = launch_on_bits(&session, from, launch,
+                                      (launch.n_items + reduce.n_items) * size,
+                                      &partial, err);
+    if (status == AD_OK && has_many) {
+        status = ad_session_kernel(&session, partial.data, partial.data,
+                                   reduce, err);
+    }
     if (status == AD_OK) {
-        status = ad_session_read(&session, NULL, partial.data, 0,
-                                 (size_t)nbytes, (*out)->data, err);
+        uint64_t first = has_many ? reduce.target.offset : 0;
+        status = ad_session_read(&session, NULL, partial.data, first,
+                                 (size_t)(*n * size), (*out)->data, err);
     }
     if (status != AD_OK) {
         ad_session_abandon(&session, from->owner, NULL, partial.owner);

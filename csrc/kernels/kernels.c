@@ -25,6 +25,18 @@
     "#define AD_EACH(i, n) for (ad_i64 i = AD_BEGIN(n), "                     \
     "i##_end = AD_END(n); i < i##_end; i += AD_STEP)\n"
 
+#define WORDS                                                                 \
+    "#define AD_POPCOUNT_WORDS ad_popcount_strided\n"                         \
+    "typedef struct __attribute__((aligned(16))) {\n"                         \
+    "    ad_u64 low;\n"                                                       \
+    "    ad_u64 high;\n"                                                      \
+    "} ad_pair;\n"                                                            \
+    "#ifdef __clang__\n"                                                      \
+    "#define AD_UNROLL _Pragma(\"unroll 8\")\n"                               \
+    "#else\n"                                                                 \
+    "#define AD_UNROLL\n"                                                     \
+    "#endif\n"
+
 #define SHARE_OF_MANY                                                         \
     "#define AD_BEGIN(n) AD_ITEM\n"                                           \
     "#define AD_END(n) (n)\n"                                                 \
@@ -61,6 +73,10 @@
     "    if (((ad_u64)from & (" SIZE " - 1)) == 0) {\n"                       \
     "        return *(AD_GLOBAL const " TYPE " *)from;\n"                     \
     "    }\n"                                                                 \
+    "    if (" SIZE " == 8 && ((ad_u64)from & 3) == 0) {\n"                   \
+    "        return *(AD_GLOBAL const ad_u32 *)from |\n"                      \
+    "               (ad_u64)((AD_GLOBAL const ad_u32 *)from)[1] << 32;\n"     \
+    "    }\n"                                                                 \
     "    for (int i = 0; i < " SIZE "; i++) {\n"                              \
     "        value |= (ad_u64)from[i] << (8 * i);\n"                          \
     "    }\n"                                                                 \
@@ -90,25 +106,12 @@
 
 /* The second word can be vectorized like the first; a single byte cannot. */
 #define ON_PROCESSOR                                                          \
-    SHARE_OF_FEW FOR_EACH_SIZE(LOOSE_ACCESS)                                  \
+    "#define AD_ON_DEVICE 0\n" WORDS SHARE_OF_FEW FOR_EACH_SIZE(LOOSE_ACCESS) \
         LOAD_SHIFTED("ad_load_8(from + 1) << (8 - shift)")
 
 #define ON_DEVICE                                                             \
-    SHARE_OF_MANY FOR_EACH_SIZE(DEVICE_ACCESS)                                \
-        LOAD_SHIFTED("(ad_u64)from[8] << (64 - shift)")
-
-/* For devices with a popcount instruction. */
-#define POPCOUNT_WORDS                                                        \
-    "AD_FUNCTION ad_i64\n"                                                    \
-    "ad_popcount_words(AD_GLOBAL const ad_u64 *words, ad_i64 first,\n"        \
-    "                  ad_i64 n, ad_i64 step)\n"                              \
-    "{\n"                                                                     \
-    "    ad_i64 total = 0;\n"                                                 \
-    "    for (ad_i64 i = first; i < n; i += step) {\n"                        \
-    "        total += (ad_i64)AD_POPCOUNT(words[i]);\n"                       \
-    "    }\n"                                                                 \
-    "    return total;\n"                                                     \
-    "}\n"
+    "#define AD_ON_DEVICE 1\n" WORDS SHARE_OF_MANY FOR_EACH_SIZE(             \
+        DEVICE_ACCESS) LOAD_SHIFTED("(ad_u64)from[8] << (64 - shift)")
 
 /* kernels.inc assumes that the lowest byte of a word is first in memory. */
 const char ad_kernels_opencl[] =
@@ -126,8 +129,7 @@ const char ad_kernels_opencl[] =
     "#define AD_ITEM ((ad_i64)get_global_id(0))\n"
     "#define AD_ITEMS ((ad_i64)get_global_size(0))\n"
     "#define AD_POPCOUNT(word) popcount(word)\n" PARAMETERS
-    "#ifdef AD_ON_PROCESSOR\n" ON_PROCESSOR "#else\n" ON_DEVICE
-    "#endif\n" POPCOUNT_WORDS
+    "#ifdef AD_ON_PROCESSOR\n" ON_PROCESSOR "#else\n" ON_DEVICE "#endif\n"
 #include "kernels/kernels.inc"
     ;
 
@@ -144,13 +146,23 @@ const char ad_kernels_hip[] =
     "#define AD_ITEM ((ad_i64)blockIdx.x * blockDim.x + threadIdx.x)\n"
     "#define AD_ITEMS ((ad_i64)gridDim.x * blockDim.x)\n"
     "#define AD_POPCOUNT(word) __popcll(word)\n" PARAMETERS ON_DEVICE
-        POPCOUNT_WORDS
 #include "kernels/kernels.inc"
     ;
 
 #undef AD_TEXT
 
 /* --- kernels for the host ------------------------------------------------ */
+
+/* Tests build the steps of devices for the host. */
+#ifndef AD_ON_DEVICE
+#define AD_ON_DEVICE 0
+#endif
+
+#define AD_UNROLL
+#define AD_POPCOUNT(word) __builtin_popcountll(word)
+#define AD_POPCOUNT_WORDS(words, first, n, step)                              \
+    (AD_ON_DEVICE ? ad_popcount_strided(words, first, n, step)                \
+                  : popcount_words(words, first, n, step))
 
 #define AD_TEXT(...) __VA_ARGS__
 #define AD_KERNEL static
@@ -174,6 +186,12 @@ const char ad_kernels_hip[] =
 typedef unsigned char ad_byte;
 typedef int64_t ad_i64;
 typedef uint64_t ad_u64;
+typedef uint32_t ad_u32;
+typedef uint16_t ad_u16;
+typedef struct __attribute__((aligned(16))) {
+    ad_u64 low;
+    ad_u64 high;
+} ad_pair;
 
 #define ACCESS(SIZE, TYPE, TO_HOST, TO_LITTLE)                                \
     static inline ad_u64 ad_load_##SIZE(const ad_byte *from)                  \
@@ -250,7 +268,7 @@ popcount_run(const ad_u64 *words, ad_i64 n)
 }
 
 static ad_i64
-ad_popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
+popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
 {
     ad_i64 total = 0;
     if (step == 1) {
@@ -267,28 +285,29 @@ ad_popcount_words(const ad_u64 *words, ad_i64 first, ad_i64 n, ad_i64 step)
 
 /* --- table of kernels ---------------------------------------------------- */
 
-/* On a device that is no processor: the size of one step of a work item, and
- * the greatest number of items. Kernels whose results the host reads have few
- * items. */
+/* On a device that is no processor: the rows of one step of a work item, or 0
+ * if they depend on the size of an element, and the greatest number of items.
+ * Kernels that only read have as many items as run at the same time. */
 static const struct {
     const char *name;
     void (*run)(AD_PARAMETERS);
-    int64_t per_item;
+    int64_t per_step;
     int64_t most;
 } kernels[AD_N_KERNELS] = {
-#define ROW(tag, name, per_item, most)                                        \
-    [AD_KERNEL_##tag] = {"ad_" #name, ad_##name, per_item, most}
-    ROW(UNPACK_BITS, unpack_bits, 8, 1 << 20),
-    ROW(COUNT_BITS, count_bits, 64 * 8, 1 << 14),
-    ROW(PACK_BITS, pack_bits, 8, 1 << 20),
-    ROW(COPY_BITS, copy_bits, 64, 1 << 20),
-    ROW(FILL_NULLS, fill_nulls, 8, 1 << 20),
-    ROW(GATHER, gather, 1, 1 << 20),
-    ROW(CHECK_OFFSETS, check_offsets, 8, 1 << 14),
-    ROW(ADD, add, 1, 1 << 20),
+#define ROW(tag, name, per_step, most)                                        \
+    [AD_KERNEL_##tag] = {"ad_" #name, ad_##name, per_step, most}
+    ROW(UNPACK_BITS, unpack_bits, 16, 1 << 20),
+    ROW(COUNT_BITS, count_bits, 8 * 64, 1 << 18),
+    ROW(PACK_BITS, pack_bits, 16, 1 << 20),
+    ROW(COPY_BITS, copy_bits, 128, 1 << 20),
+    ROW(FILL_NULLS, fill_nulls, 0, 1 << 20),
+    ROW(GATHER, gather, 0, 1 << 20),
+    ROW(CHECK_OFFSETS, check_offsets, 0, 1 << 18),
+    ROW(ADD, add, 0, 1 << 20),
     ROW(REBASE_VIEWS, rebase_views, 1, 1 << 20),
-    ROW(REBASE_OFFSETS, rebase_offsets, 1, 1 << 20),
-    ROW(FIND_RUNS, find_runs, 1, 1 << 20),
+    ROW(REBASE_OFFSETS, rebase_offsets, 4, 1 << 20),
+    ROW(FIND_RUNS, find_runs, 0, 1 << 18),
+    ROW(REDUCE, reduce, 64, AD_FEW_RESULTS),
 #undef ROW
 };
 
@@ -298,11 +317,33 @@ ad_kernel_name(ad_kernel kernel)
     return kernels[kernel].name;
 }
 
+static int64_t
+rows_per_step(const ad_launch *launch)
+{
+    const int64_t *p = launch->numbers;
+    switch (launch->kernel) {
+        case AD_KERNEL_FILL_NULLS:
+            return p[1] == 1 ? 16 / p[0] : 1;
+        case AD_KERNEL_GATHER:
+            return p[3] == 1                ? 8
+                   : p[3] == 2 || p[3] == 4 ? 4
+                   : p[3] == 8              ? 2
+                                            : 1;
+        case AD_KERNEL_CHECK_OFFSETS:
+            return 32 / p[0];
+        case AD_KERNEL_ADD:
+        case AD_KERNEL_FIND_RUNS:
+            return 16 / p[0];
+        default:
+            return kernels[launch->kernel].per_step;
+    }
+}
+
 int64_t
 ad_kernel_n_items(const ad_launch *launch)
 {
     int64_t most = kernels[launch->kernel].most;
-    int64_t n = launch->length / kernels[launch->kernel].per_item + 1;
+    int64_t n = launch->length / rows_per_step(launch) + 1;
     int64_t rounded =
         (n + AD_KERNEL_GROUP - 1) / AD_KERNEL_GROUP * AD_KERNEL_GROUP;
     return n <= AD_KERNEL_GROUP ? n : rounded < most ? rounded : most;
@@ -337,6 +378,8 @@ ad_launch_source_size(const ad_launch *launch)
         case AD_KERNEL_ADD:
         case AD_KERNEL_FIND_RUNS:
             return (size_t)(n * p[0]);
+        case AD_KERNEL_REDUCE:
+            return (size_t)n * sizeof(int64_t);
         case AD_KERNEL_REBASE_VIEWS:
             return (size_t)(n * 16);
         default:

@@ -71,6 +71,10 @@ typedef enum ad_kernel {
      * 0); 1 + the first that ends after row p1; and 1 + the first that ends at
      * row p2 or later. */
     AD_KERNEL_FIND_RUNS,
+    /* Source has `length` int64. Each work item w adds up its share (p0 is 0),
+     * or finds its smallest (p0 is 1), and writes an int64 to target[w]. Both
+     * are aligned to 8 bytes. */
+    AD_KERNEL_REDUCE,
     AD_N_KERNELS
 } ad_kernel;
 
@@ -107,6 +111,10 @@ size_t ad_launch_target_size(const ad_launch *launch);
 
 /* Greatest number of work items in a group (CUDA: block). */
 #define AD_KERNEL_GROUP 256
+
+/* Up to that many results of work items are read by the host. More are reduced
+ * on the device before. */
+#define AD_FEW_RESULTS (1 << 12)
 
 /* Name of a kernel in every source and module: "ad_unpack_bits". */
 const char *ad_kernel_name(ad_kernel kernel);

@@ -120,3 +120,52 @@ def test_devices_have_names():
     assert names == [
         ask(cu.cuDeviceGetName, 256, i).split(b"\0")[0].decode() for i in range(len(names))
     ]
+
+
+def launches(calls):
+    return sum(call.name == "cuLaunchKernel" for call in calls)
+
+
+@pytest.mark.parametrize(("length", "n_launches"), [(100_000, 1), (2_200_003, 2)])
+def test_many_partial_counts_are_added_on_the_device(standin, length, n_launches):
+    """Of 512 bits per work item, 4,096 counts are read by the host at most."""
+    bitmap = np.random.default_rng(1).integers(0, 256, length // 8 + 2, "uint8")
+    bits = ad.tensor(Memory(bitmap))
+    array = ad.Array.from_buffers("bool", length, [bits, bits], offset=3)
+    wanted = length - np.unpackbits(bitmap, bitorder="little")[3 : 3 + length].sum()
+    with standin.logged() as calls:
+        assert array.count_nulls() == wanted
+    assert launches(calls) == n_launches
+
+
+@pytest.mark.parametrize("row", [0, 1, 20_003, 49_998])
+def test_first_of_many_bad_offsets_is_found_on_the_device(row):
+    """Of 8 rows per work item; the smallest result is found on the device, too."""
+    offsets = np.arange(50_001, dtype="int32")
+    text = ad.tensor(Memory(np.zeros(50_000, "uint8")))
+    good = ad.Array.from_buffers("utf8", 50_000, [None, ad.tensor(Memory(offsets)), text])
+    assert len(ad.concat([good, good])) == 100_000
+    offsets[row + 1] -= 2
+    offsets[49_999] -= 2
+    bad = ad.Array.from_buffers("utf8", 50_000, [None, ad.tensor(Memory(offsets)), text])
+    with pytest.raises(ad.InvalidArrowError, match=f"decrease at row {row}$"):
+        ad.concat([bad, bad])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "float64"])
+def test_kernels_agree_with_the_host_on_slices(dtype):
+    """Lengths around each step of 16 bytes, values and validity at any alignment."""
+    chance = np.random.default_rng(3)
+    values = chance.integers(0, 100, 200).astype(dtype)
+    valid = chance.integers(0, 256, 40, "uint8")
+    there = [ad.tensor(Memory(valid)), ad.tensor(Memory(values))]
+    here = [ad.tensor(valid), ad.tensor(values)]
+    for length in [*range(1, 36), 63, 64, 65, 129]:
+        at = {"offset": length * 7 % 37}
+        name = str(values.dtype)
+        far, near = (
+            ad.Array.from_buffers(name, length, buffers, **at) for buffers in (there, here)
+        )
+        assert ad.concat([far, far]).to("cpu").to_pylist() == near.to_pylist() * 2
+        filled = [ad.tensor(array, nulls="fill", fill_value=5) for array in (far, near)]
+        assert np.array_equal(*[np.asarray(tensor.to("cpu")) for tensor in filled])

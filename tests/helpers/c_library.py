@@ -17,7 +17,7 @@ class Counters(Structure):
     _fields_ = [("schemas", c_int), ("arrays", c_int), ("twice", c_int)]
 
 
-def build(name, language="c"):
+def build(name, language="c", flags=()):
     """Path of the shared library of tests/c_helpers/NAME.c or NAME.cpp."""
     import compiler  # only in tests: isolated scripts get the path as an argument
 
@@ -32,6 +32,7 @@ def build(name, language="c"):
         "-pthread",
         f"-I{ROOT / 'csrc'}",
         f"-I{sysconfig.get_path('include')}",
+        *flags,
         str(source),
     ]
     read = [source, *sorted((ROOT / "csrc" / "kernels").rglob("*.*"))]

@@ -24,6 +24,10 @@ STRICT = [
     "-Wno-missing-field-initializers",
 ]
 
+# csrc/kernels/kernels.c with the steps of devices that are no processors. They access the elements
+# by types of their own.
+KERNELS_OF_DEVICES = ["-DAD_ON_DEVICE=1", "-fno-strict-aliasing"]
+
 
 def headers_to_read_first():
     """By folder of csrc, lowest first: the table in docs/internals/architecture.md."""

@@ -105,6 +105,7 @@ def command(face):
         "-Wl,-Bsymbolic",
         "-Wl,--no-undefined",
         f"-Wl,-soname,{SONAMES[face]}",
+        *compiler.KERNELS_OF_DEVICES,
         f"-I{compiler.CSRC}",
         f"-I{FOLDER}",
         *map(str, sources(face)),

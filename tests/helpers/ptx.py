@@ -72,6 +72,8 @@ def operand(text):
         return f"{found[1]}[{found[2]}]"
     if re.fullmatch(r"%(ctaid|ntid|tid|nctaid)\.x", text):
         return text[1:-2]
+    if text in ("%lhs", "%rhs"):
+        return text[1:]
     assert re.fullmatch(r"-?\d+", text), text
     return "INT64_MIN" if text == str(-(2**63)) else f"INT64_C({text})"
 
@@ -138,6 +140,12 @@ def value(op, sources):
         return f"!{a}" if op[-1] == "pred" else f"~({kind}){a}"
     if name == "neg":
         return f"0 - ({kind}){a}"
+    if name == "bfe":  # constant fields within the register
+        position, size = (int(source) for source in sources[1:])
+        width = int(op[-1][1:])
+        assert size > 0 and position + size <= width, sources
+        moved = f"({kind}){a} << {width - position - size}"
+        return f"({kind})({moved}) >> {width - size}"
     assert name == "popc", op
     return f"__builtin_popcountll(({kind}){a})"
 
@@ -170,6 +178,11 @@ def function(name, params, body):
         if registers:
             kind, prefix = REGISTERS[registers[1]]
             lines.append(f"{kind} {prefix}[{registers[2]}];")
+        elif text.startswith(".reg"):  # of a nested block
+            kind, named = re.fullmatch(r"\.reg \.(\w+) %(\w+);", text).groups()
+            lines.append(f"{c_type(kind)} {named};")
+        elif text in ("{", "}"):
+            lines.append(text)
         elif text.endswith(":"):
             lines.append(f"{text};")
         elif text and not text.startswith(".pragma"):

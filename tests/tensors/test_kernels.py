@@ -11,14 +11,14 @@ from ctypes import c_char_p, c_int, c_int64, c_void_p
 import c_library
 import dlpack_ctypes as dl
 import numpy as np
+import ptx
 import pytest
 from loops import looped
 
 import arrowdev as ad
 import compiler
-import ptx
 
-UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD, VIEWS, OFFSETS, RUNS = range(11)
+UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD, VIEWS, OFFSETS, RUNS, REDUCE = range(12)
 BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS = range(4)
 OPENCL, HIP, PTX = range(3)
 LENGTHS = [1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 500, 1023, 1031, 4096, 5001]
@@ -51,11 +51,13 @@ def built_ptx(library, folder):
     return load(folder / "ptx.so")
 
 
-@pytest.fixture(scope="module", params=["host", "ptx"])
+@pytest.fixture(scope="module", params=["host", "device", "ptx"])
 def runner(library, request, tmp_path_factory):
-    """What runs the kernels on the host: the code for it, or the translated PTX."""
-    if request.param == "host":
-        yield library
+    """What runs the kernels: the code for the host, that for devices, or the translated PTX."""
+    if request.param != "ptx":
+        flags = compiler.KERNELS_OF_DEVICES
+        is_host = request.param == "host"
+        yield library if is_host else load(c_library.build("kernels", flags=flags))
         return
     found = built_ptx(library, tmp_path_factory.mktemp("ptx"))
     yield found
@@ -463,6 +465,186 @@ def test_host_rows_with_offsets_or_views(runner, guarded, check, n_items):
     check(Pointing(), launch)
 
 
+# --- every alignment ----------------------------------------------------------------------------
+
+TAILS = [*range(1, 36), 47, 48, 49, 63, 64, 65, 127, 129, 301]
+
+
+class Placed:
+    """Bytes at an address that leaves a given remainder when divided by 16, between guards."""
+
+    def __init__(self, data, remainder):
+        data = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+        self.whole = np.full(data.size + 64, 0xA5, np.uint8)
+        first = 16 + (remainder - self.whole.ctypes.data) % 16
+        self.inside = self.whole[first : first + data.size]
+        self.inside[:] = data
+        self.address = self.inside.ctypes.data
+        self.guards = self.whole[:first], self.whole[first + data.size :]
+
+    def equals(self, expected):
+        expected = np.ascontiguousarray(expected).view(np.uint8).reshape(-1)
+        is_kept = all((guard == 0xA5).all() for guard in self.guards)
+        return is_kept and np.array_equal(self.inside, expected)
+
+
+def align_unpack(launch, n, source, target):
+    bitmap, bits = random_bits(target, n)
+    launch(UNPACK, Placed(bitmap, source), Placed(np.zeros(n, "u1"), target), bits, bits=target)
+
+
+def align_pack(launch, n, source, target):
+    mask = random_bytes(n, source) & 1
+    expected = np.packbits(np.concatenate([np.zeros(target % 8, "u1"), mask]), bitorder="little")
+    start = Placed(np.zeros_like(expected), target)
+    launch(PACK, Placed(mask, source), start, expected, bits=target % 8)
+
+
+def align_copy(launch, n, source, target):
+    for operation in (BITS_COPY, BITS_AND, BITS_ONES):
+        bitmap, bits = random_bits(source, n)
+        old = random_bytes((target + n + 7) // 8, 9)
+        expected = np.packbits(merged(bits_of(old), bits, target, operation), bitorder="little")
+        numbers = [target, operation]
+        start = Placed(old, target)
+        launch(COPY, Placed(bitmap, source), start, expected, numbers, bits=source)
+
+
+def align_fill(launch, n, source, target):
+    bitmap, bits = random_bits(target, n)
+    bits[: n // 2] = source % 3 != 0  # whole steps without nulls
+    bitmap = np.packbits(np.concatenate([np.zeros(target, "u1"), bits]), bitorder="little")
+    for size in (1, 2, 4, 8, 16):
+        old = random_bytes(n * size, source).reshape(n, size)
+        value = np.arange(1, size + 1, dtype=np.uint8)
+        expected = np.where(bits[:, None] != 0, old, value)
+        numbers = [size, 1, *two_words(value)]
+        how = {"numbers": numbers, "bits": target}
+        values = Placed(old, source)
+        start = Placed(np.zeros_like(old), target)
+        launch(FILL, Placed(bitmap, target), start, expected, values=values, **how)
+        launch(FILL, Placed(bitmap, target), Placed(old, source), expected, **how)
+
+
+def align_gather(launch, n, source, target):
+    for size in (1, 2, 3, 4, 8, 16):
+        whole = random_bytes(n * 3 * size, size).reshape(-1, size)
+        rows, columns = -(-n // 5), 5
+        for row_step, column_step in ((5, 1), (6, 2), (1, rows)):
+            index = np.arange(rows)[:, None] * row_step + np.arange(columns) * column_step
+            index = index.reshape(-1)[:n]
+            if index.max() >= len(whole):
+                continue
+            numbers = [columns, row_step * size, column_step * size, size]
+            start = Placed(np.zeros(n * size, "u1"), target)
+            launch(GATHER, Placed(whole, source), start, whole[index], numbers)
+
+
+def align_add(launch, n, source, target):
+    for dtype in ("i1", "i2", "i4", "i8"):
+        numbers = random_bytes(n * 8, source).view(dtype)[:n]
+        for delta in (-1, 77, 2**40 + 3):
+            expected = (numbers.astype("i8") + np.int64(delta)).astype(dtype)
+            start = Placed(np.zeros_like(numbers), target)
+            how = [numbers.itemsize, delta]
+            launch(ADD, Placed(numbers, source), start, expected, how)
+        if dtype != "i1":
+            start = Placed(np.zeros_like(numbers), target)
+            how = [numbers.itemsize, -3, 100, 1]
+            launch(ADD, Placed(numbers, source), start, clipped_sum(numbers, 100, -3), how)
+
+
+def align_check(launch, n, source, target):
+    for dtype in ("i4", "i8"):
+        for bad in (n, 0, n // 2, n - 1):
+            offsets = np.arange(n + 1, dtype=dtype)
+            offsets[bad + 1 :] -= bad + 2
+            results = launch(CHECK, Placed(offsets, source), None, None, [offsets.itemsize, n])
+            assert results.min() == (n + 1 if bad == n else bad)
+        offsets = np.arange(n + 1, dtype=dtype)
+        results = launch(CHECK, Placed(offsets, source), None, None, [offsets.itemsize, n - 1])
+        assert results.min() == n - 1
+
+
+def align_count(launch, n, source, target):
+    bitmap, bits = random_bits(source, 9 * n)
+    results = launch(COUNT, Placed(bitmap, target), None, None, bits=source, length=9 * n)
+    assert results.sum() == bits.sum()
+
+
+def align_reduce(launch, n, source, target):
+    numbers = random_bytes(n * 8, source).view("i8")
+    for how, expected in ((0, np.add), (1, np.minimum)):
+        results = launch(REDUCE, Placed(numbers, 8 * (source % 2)), None, None, [how])
+        assert expected.reduce(results) == expected.reduce(numbers)
+
+
+def align_runs(launch, n, source, target):
+    for dtype in ("i2", "i4", "i8"):
+        ends = np.cumsum(1 + np.arange(n) % 3).astype(dtype)
+        last = int(ends[-1])
+        first, stop = source % last, last - source % last
+        found = [0, np.searchsorted(ends, first, "right") + 1, np.searchsorted(ends, stop) + 1]
+        expected = np.array(found, "i8")
+        numbers = [ends.itemsize, first, stop]
+        launch(RUNS, Placed(ends, source), Placed(np.zeros(3, "i8"), 8), expected, numbers)
+
+
+def align_views(launch, n, source, target):
+    views = random_bytes(n * 16, source).view("i4").reshape(n, 4)
+    views[:, 0] = np.arange(n) % 20
+    views[:, 2] = np.arange(n) % 4
+    raised = views.copy()
+    raised[views[:, 0] > 12, 2] += 9
+    fault = np.zeros(16 + (-target) % 8, "u1")
+    old = np.concatenate([np.zeros(n * 16, "u1"), fault])
+    expected = np.concatenate([raised.view("u1").reshape(-1), fault])
+    numbers = [4, 9, n * 16 + (-target) % 8, 1]
+    launch(VIEWS, Placed(views, source), Placed(old, target), expected, numbers, bits=-1)
+
+
+def align_offsets(launch, n, source, target):
+    ids = (np.arange(n) % 3).astype("i1")
+    offsets = np.arange(n, dtype="i4")
+    table = np.array([[n, 5], [n, 2**31], [n, 7]], "u4")
+    gap = np.zeros((-n * 4 - target) % 8, "u1")
+    behind = np.concatenate([gap, table.view("u1").reshape(-1), np.zeros(8, "u1")])
+    expected = (offsets + table[ids, 1]).astype("u4")
+    numbers = [3, n * 4 + gap.size, n * 4 + gap.size + table.nbytes, 1]
+    start = Placed(np.concatenate([np.zeros(n * 4, "u1"), behind]), target)
+    expected = np.concatenate([expected.view("u1"), behind])
+    values = Placed(offsets, source)
+    launch(OFFSETS, Placed(ids, (source + 3) % 16), start, expected, numbers, values=values)
+
+
+ALIGNED = [value for name, value in sorted(globals().items()) if name.startswith("align_")]
+
+
+class Launch:
+    """Runs a kernel on placed bytes and compares the target, or returns the items' results."""
+
+    def __init__(self, runner, n, n_items):
+        self.runner, self.n, self.n_items = runner, n, n_items
+
+    def __call__(self, kernel, source, target, expected, numbers=(), *, values=None, **how):
+        results = np.zeros(abs(self.n_items), np.int64)
+        where = results if target is None else target.address
+        values = None if values is None else values.address
+        how = {"length": self.n, "items": self.n_items, "values": values} | how
+        run(self.runner, kernel, source.address, where, numbers, **how)
+        assert expected is None or target.equals(expected), (kernel, numbers, how)
+        return results
+
+
+@pytest.mark.parametrize("n_items", [-1, 5])
+@pytest.mark.parametrize("check", ALIGNED, ids=lambda check: check.__name__.split("_")[1])
+def test_every_alignment_and_tail(runner, check, n_items):
+    """Source and target leave any remainder when divided by 16; lengths are around each step."""
+    for n in TAILS:
+        for source in range(16):
+            check(Launch(runner, n, n_items), n, source, (source * 5 + n) % 16)
+
+
 # --- OpenCL -------------------------------------------------------------------------------------
 
 
@@ -660,7 +842,7 @@ def test_hip_compiles(library, tmp_path, name):
 def test_ptx_has_every_kernel(library):
     ptx = text_of(library, PTX)
     assert names(library)[:3] == ["ad_unpack_bits", "ad_count_bits", "ad_pack_bits"]
-    assert len(names(library)) == 11
+    assert len(names(library)) == 12
     assert all(f".visible .entry {name}(" in ptx for name in names(library))
     assert ".target sm_50" in ptx and ".extern" not in ptx
 
