@@ -9,6 +9,8 @@ import pytest
 from isolation import FOLDER, run
 from lifetimes import skip_if_sanitized
 
+import compiler
+
 pytestmark = pytest.mark.slow
 
 PLACES = ["globals", "cycle", "builtins", "thread", "destructor", "atexit", "modules"]
@@ -101,6 +103,22 @@ def test_malloc_has_no_memory(name):
     lifetime = str(c_library.build("lifetime"))
     environment = {"LD_PRELOAD": library, "ARROWDEV_LIFETIME": lifetime}
     run("no_malloc", name, library, environment=environment)
+
+
+@pytest.mark.parametrize("what", ["operations", "planted"])
+def test_leak_sanitizer(what):
+    """It finds what arrays and owners do not count, such as messages; and a planted leak."""
+    skip_if_sanitized()
+    found = compiler.run([*compiler.command(), "-print-file-name=liblsan.so"]).stdout.strip()
+    if not os.path.isabs(found):
+        pytest.skip("no LeakSanitizer found")
+    environment = {
+        "LD_PRELOAD": found,
+        "LSAN_OPTIONS": "leak_check_at_exit=0",
+        "PYTHONMALLOC": "malloc",
+        "ARROWDEV_LIFETIME": str(c_library.build("lifetime")),
+    }
+    run("leaks", what, environment=environment)
 
 
 def test_lasting_lack_of_memory_loses_no_device_memory():
