@@ -3,6 +3,7 @@
 The suite for HIP has no such file: both drivers share the code that is tested here.
 """
 
+import gc
 import threading
 import time
 
@@ -18,6 +19,15 @@ LIMIT_S = 20
 
 def names(calls):
     return [call.name for call in calls]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_deferred(context):
+    """The release thread calls the driver for what earlier tests left behind."""
+    gc.collect()
+    for device in ad.devices():
+        if device.type == ad.DeviceType.CUDA:
+            device.synchronize()
 
 
 def exchange(memory, consumer):
