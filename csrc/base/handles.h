@@ -60,6 +60,17 @@ ad_stream_is_default(ad_device device, ad_stream stream)
            (ad_device_traits(device.type) & AD_DEFAULT_STREAMS) != 0;
 }
 
+/* The legacy default stream of a device type with AD_DEFAULT_STREAMS. It waits
+ * for the blocking streams of its context, per-thread ones among them. HIP has
+ * it as the NULL stream. */
+static inline ad_stream
+ad_stream_legacy(ad_device device)
+{
+    const bool has_handle =
+        (ad_device_traits(device.type) & AD_CUDA_STREAMS) != 0;
+    return (ad_stream){has_handle ? AD_STREAM_LEGACY : AD_STREAM_NULL};
+}
+
 /* An event of the runtime: CUevent, hipEvent_t, cl_event or
  * DPCTLSyclEventRef. NULL means no event. */
 typedef struct ad_event {

@@ -29,20 +29,26 @@ typedef struct entry {
     bool is_in_pass; /* only the pass changes or frees the entry */
     bool is_released;
     bool is_abandoned;
-    /* An event cannot be queried, so its context has to be idle. */
-    bool has_unqueryable_event;
     unsigned n_failures;
     ad_owner *owner;
     ad_context context;
+    bool is_late; /* syncs[0] is to be recorded on this stream, once it is not
+                     being captured */
+    ad_stream stream;
+    ad_owner *keep; /* of the stream */
+    bool has_id;    /* of the stream, which nothing keeps */
+    uint64_t id;
     size_t n; /* 0: the context has to be idle */
     ad_sync *syncs[];
 } entry;
 
-/* The treatment of an entry that may not be ready. */
+/* The treatment of an entry that may not be ready. To wait for a context
+ * invalidates all graphs that are being captured in it, so that only calls in
+ * which a user waits for the device do so. */
 typedef enum mode {
     QUERY,
+    WAIT_FOR_EVENTS, /* and for no context */
     WAIT,
-    WAIT_FOR_CONTEXT, /* skips entries that do not need an idle context */
     WAIT_OR_BE_INTERRUPTED
 } mode;
 
@@ -58,7 +64,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 /* A circular list, protected by the lock. Abandoned entries stay on it. */
 static entry deferred = {.next = &deferred, .previous = &deferred};
 static entry *kept;              /* for the life of the process */
-static atomic_size_t n_deferred; /* without released and abandoned entries */
+static atomic_size_t n_deferred; /* polled entries */
 static _Atomic(thread_state) state;
 /* This thread is inside drain(). A release may call drain() again. */
 static _Thread_local bool is_draining;
@@ -77,10 +83,11 @@ is_at(const entry *e, ad_device device)
            (mine.id == device.id || mine.id < 0 || device.id < 0);
 }
 
+/* Whether the entry may become ready without a wait for its context. */
 static bool
-needs_context(const entry *e)
+is_polled(const entry *e)
 {
-    return e->n == 0 || e->has_unqueryable_event;
+    return e->n > 0 && !e->is_abandoned;
 }
 
 static void
@@ -143,6 +150,37 @@ wait_for_context(ad_context context, mode how, ad_error *err)
     return wait_until_idle(context, how, err);
 }
 
+static bool
+is_capture(const ad_error *err)
+{
+    return err->reason != NULL && strcmp(err->reason, "capture") == 0;
+}
+
+/* Record the event of a late entry. "capture": the stream is still being
+ * captured. */
+static ad_status
+record_late(entry *e, ad_error *err)
+{
+    const struct ad_backend *backend;
+    bool is_captured;
+    uint64_t id;
+    AD_RETURN_IF_ERR(ad_backend_open(e->context.device.type, &backend, err));
+    if (e->has_id &&
+        !(backend->stream_id(e->context, e->stream, &id) && id == e->id)) {
+        return ad_fail(err, AD_ERR_DEVICE, NULL, NULL,
+                       "the stream that used the memory is destroyed");
+    }
+    AD_RETURN_IF_ERR(backend->stream_is_capturing(e->context, e->stream,
+                                                  &is_captured, err));
+    if (is_captured) {
+        return ad_stream_require_no_capture(e->context, e->stream, "a release",
+                                            err);
+    }
+    AD_RETURN_IF_ERR(ad_sync_record(e->context, e->stream, &e->syncs[0], err));
+    e->is_late = false;
+    return AD_OK;
+}
+
 /* Where the wait for an event fails, for example because it was captured into
  * a graph, wait until the context of the event is idle. Its work is complete
  * then. That context may differ from the one of the owner's memory. */
@@ -151,42 +189,51 @@ wait_for_event(ad_sync *sync, mode how, ad_error *err)
 {
     ad_status status = ad_sync_wait(
         sync, "a release", how == WAIT_OR_BE_INTERRUPTED ? err : NULL);
-    return status == AD_OK || status == AD_ERR_INTERRUPTED
+    return status == AD_OK || status == AD_ERR_INTERRUPTED ||
+                   how == WAIT_FOR_EVENTS
                ? status
                : wait_for_context(sync->context, how, err);
 }
 
 static ad_status
-wait_for(ad_context context, ad_sync *const *syncs, size_t n, mode how,
-         ad_error *err)
+wait_for_events(ad_sync *const *syncs, size_t n, mode how, ad_error *err)
 {
     for (size_t i = 0; i < n; i++) {
         AD_RETURN_IF_ERR(wait_for_event(syncs[i], how, err));
     }
-    return n == 0 ? wait_for_context(context, how, err) : AD_OK;
+    return AD_OK;
 }
 
-static bool
-is_capture(const ad_error *err)
+static ad_status
+wait_for(entry *e, mode how, ad_error *err)
 {
-    return err->reason != NULL && strcmp(err->reason, "capture") == 0;
+    if (e->n == 0) {
+        return wait_for_context(e->context, how, err);
+    }
+    ad_status status = e->is_late ? record_late(e, err) : AD_OK;
+    if (status == AD_OK) {
+        return wait_for_events(e->syncs, e->n, how, err);
+    }
+    return how == WAIT_FOR_EVENTS || is_capture(err)
+               ? status
+               : wait_for_context(e->context, how, err);
 }
 
-/* Never waits. Where an event cannot be queried, the entry has to wait for the
- * context. That would disturb a capture in progress, so during a capture the
- * event is queried again later. */
+/* Never waits. An event that was captured may be recorded by nobody again, and
+ * a stream is captured for a while: both are no failures. */
 static bool
 query_entry(entry *e)
 {
-    bool is_done = !needs_context(e);
-    for (size_t i = 0; i < e->n && is_done; i++) {
-        ad_error err;
-        if (ad_sync_query(e->syncs[i], &is_done, &err) != AD_OK) {
-            e->has_unqueryable_event = !is_capture(&err);
-            return false;
-        }
+    ad_error err;
+    bool is_done = e->n > 0;
+    ad_status status = e->is_late ? record_late(e, &err) : AD_OK;
+    for (size_t i = 0; i < e->n && is_done && status == AD_OK; i++) {
+        status = ad_sync_query(e->syncs[i], &is_done, &err);
     }
-    return is_done;
+    if (status != AD_OK && !is_capture(&err)) {
+        e->n_failures++;
+    }
+    return is_done && status == AD_OK;
 }
 
 /* *err gets the first error of a pass, or AD_ERR_INTERRUPTED, after which the
@@ -194,11 +241,11 @@ query_entry(entry *e)
 static bool
 wait_on(entry *e, mode how, ad_error *err)
 {
-    ad_error mine;
+    ad_error mine = {.status = AD_OK};
     if (err->status == AD_ERR_INTERRUPTED) {
         return false;
     }
-    ad_status status = wait_for(e->context, e->syncs, e->n, how, &mine);
+    ad_status status = wait_for(e, how, &mine);
     if (status == AD_OK) {
         return true;
     }
@@ -208,23 +255,9 @@ wait_on(entry *e, mode how, ad_error *err)
         *err = mine;
     }
     if (status != AD_ERR_INTERRUPTED && !is_capture(&mine)) {
-        e->has_unqueryable_event = e->n > 0;
         e->n_failures++;
     }
     return false;
-}
-
-/* A runtime that fails repeatedly rarely recovers by itself. After a repair by
- * the user a wait for the device tries the entry again. */
-static bool
-is_hopeless(const entry *e)
-{
-    bool can_wait = true;
-    for (size_t i = 0; i < e->n && e->has_unqueryable_event; i++) {
-        can_wait &=
-            ad_sync_is_done(e->syncs[i]) || can_be_idle(e->syncs[i]->context);
-    }
-    return e->n_failures >= MAX_FAILURES || !can_wait;
 }
 
 /* --- drain passes -------------------------------------------------------- */
@@ -241,16 +274,15 @@ is_in_pass_locked(ad_device device)
 }
 
 static bool
-is_wanted(const entry *e, const ad_device *device, mode how)
+is_wanted(const entry *e, const ad_device *device)
 {
     return !e->is_in_pass &&
-           (device != NULL ? is_at(e, *device) : !e->is_abandoned) &&
-           (how != WAIT_FOR_CONTEXT || needs_context(e));
+           (device != NULL ? is_at(e, *device) : is_polled(e));
 }
 
 /* Returns the entries of a new pass, which stay on the list. */
 static entry *
-begin_pass(size_t max, const ad_device *device, mode how)
+begin_pass(size_t max, const ad_device *device)
 {
     entry *first = NULL;
     entry **end = &first;
@@ -264,7 +296,7 @@ begin_pass(size_t max, const ad_device *device, mode how)
         pthread_cond_wait(&changed, &lock);
     }
     for (entry *e = deferred.next; e != &deferred && max > 0; e = e->next) {
-        if (is_wanted(e, device, how)) {
+        if (is_wanted(e, device)) {
             e->is_in_pass = true;
             *end = e;
             end = &e->next_in_pass;
@@ -289,9 +321,9 @@ end_pass(entry *first)
             e->previous->next = e->next;
             e->next->previous = e->previous;
             free(e);
-        } else if (!e->is_abandoned && is_hopeless(e)) {
+        } else if (!e->is_abandoned && e->n_failures >= MAX_FAILURES) {
+            atomic_fetch_sub(&n_deferred, is_polled(e) ? 1 : 0);
             e->is_abandoned = true;
-            atomic_fetch_sub(&n_deferred, 1);
         }
     }
     pthread_cond_broadcast(&changed);
@@ -307,15 +339,16 @@ drain(size_t max, const ad_device *device, mode how, ad_error *err)
     const unsigned generation = ad_process_generation();
     const bool was_draining = is_draining;
     bool progress = false;
-    entry *first = begin_pass(max, device, how);
+    entry *first = begin_pass(max, device);
     err->status = AD_OK;
     is_draining = true;
     for (entry *e = first; e != NULL; e = e->next_in_pass) {
         e->is_released = how == QUERY ? query_entry(e) : wait_on(e, how, err);
         if (e->is_released) {
             progress = true;
-            atomic_fetch_sub(&n_deferred, e->is_abandoned ? 0 : 1);
-            release(e->owner, e->syncs, e->n);
+            atomic_fetch_sub(&n_deferred, is_polled(e) ? 1 : 0);
+            release(e->owner, e->syncs, e->is_late ? 0 : e->n);
+            ad_owner_unref(e->keep);
         }
         /* A release or a signal handler forked, and this is the child. All
          * entries belong to the parent. */
@@ -389,7 +422,7 @@ static bool
 has_work_locked(void)
 {
     const entry *e = deferred.next;
-    while (e != &deferred && !is_wanted(e, NULL, QUERY)) {
+    while (e != &deferred && !is_wanted(e, NULL)) {
         e = e->next;
     }
     return e != &deferred;
@@ -406,8 +439,6 @@ wait_for_work(void)
     return atomic_load(&state) == RUNNING;
 }
 
-/* Each round first queries all entries, then waits for one entry that needs an
- * idle context. Other threads can drain the other entries during that wait. */
 static void *
 drain_for_ever(void *unused)
 {
@@ -415,7 +446,6 @@ drain_for_ever(void *unused)
     while (wait_for_work()) {
         ad_error ignored;
         bool progress = drain(SIZE_MAX, NULL, QUERY, &ignored);
-        progress |= drain(1, NULL, WAIT_FOR_CONTEXT, &ignored);
         span = progress ? SHORTEST_NAP : span * 2;
         span = span < LONGEST_NAP ? span : LONGEST_NAP;
         nap(span);
@@ -467,31 +497,28 @@ ad_deferred_stop(void)
 
 /* --- deferring a release ------------------------------------------------- */
 
-void
-ad_defer_release(ad_owner *owner, ad_context context, ad_sync *const *syncs,
-                 size_t n)
+/* Without memory for an entry. Takes over the references. */
+static void
+release_here(ad_owner *owner, ad_sync *const *syncs, size_t n)
+{
+    if (n > 0 && wait_for_events(syncs, n, WAIT_FOR_EVENTS, NULL) == AD_OK) {
+        release(owner, syncs, n);
+    }
+}
+
+/* Takes over the entry. */
+static void
+append(entry *e)
 {
     ad_error ignored;
-    (void)ad_process_add_child_hook(&child_hook);
-    entry *e = malloc(sizeof(*e) + n * sizeof(syncs[0]));
-    if (e == NULL) {
-        if (wait_for(context, syncs, n, WAIT, NULL) == AD_OK) {
-            release(owner, syncs, n);
-        }
-        return;
-    }
-    *e = (entry){.owner = owner, .context = context, .n = n};
-    if (n > 0) {
-        memcpy(e->syncs, syncs, n * sizeof(syncs[0]));
-    }
     pthread_mutex_lock(&lock);
-    if (n == 0 && !can_be_idle(context)) {
+    if (e->n == 0 && !can_be_idle(e->context)) {
         e->next = kept;
         kept = e;
         pthread_mutex_unlock(&lock);
         return;
     }
-    size_t before = atomic_fetch_add(&n_deferred, 1);
+    size_t before = atomic_fetch_add(&n_deferred, is_polled(e) ? 1 : 0);
     e->next = &deferred;
     e->previous = deferred.previous;
     e->previous->next = e;
@@ -500,6 +527,49 @@ ad_defer_release(ad_owner *owner, ad_context context, ad_sync *const *syncs,
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     if (before >= AD_DEFERRED_MAX) {
-        (void)drain(1, NULL, WAIT, &ignored);
+        (void)drain(1, NULL, WAIT_FOR_EVENTS, &ignored);
+    }
+}
+
+static entry *
+new_entry(ad_owner *owner, ad_context context, size_t n)
+{
+    (void)ad_process_add_child_hook(&child_hook);
+    entry *e = malloc(sizeof(*e) + n * sizeof(e->syncs[0]));
+    if (e != NULL) {
+        *e = (entry){.owner = owner, .context = context, .n = n};
+    }
+    return e;
+}
+
+void
+ad_defer_release(ad_owner *owner, ad_context context, ad_sync *const *syncs,
+                 size_t n)
+{
+    entry *e = new_entry(owner, context, n);
+    if (e == NULL) {
+        release_here(owner, syncs, n);
+        return;
+    }
+    if (n > 0) {
+        memcpy(e->syncs, syncs, n * sizeof(syncs[0]));
+    }
+    append(e);
+}
+
+void
+ad_defer_release_late(ad_owner *owner, ad_context context, ad_stream stream,
+                      ad_owner *keep)
+{
+    entry *e = new_entry(owner, context, 1);
+    if (e != NULL) {
+        e->is_late = true;
+        e->stream = stream;
+        e->keep = ad_owner_ref(keep);
+        e->has_id = keep == NULL &&
+                    !ad_stream_is_default(context.device, stream) &&
+                    ad_backend_for(context.device.type)
+                        ->stream_id(context, stream, &e->id);
+        append(e);
     }
 }

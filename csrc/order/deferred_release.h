@@ -2,13 +2,16 @@
  * work on them.
  *
  * The list is bounded: past AD_DEFERRED_MAX entries the thread that defers a
- * release waits for the oldest. One thread, started with the first entry,
- * drains the list. ad_deferred_drain() on later calls, Device.synchronize()
- * and a failed allocation drain it too. No lock is held during a call of the
- * runtime, a release function or a thread's join. An entry is abandoned after
- * repeated failures of the runtime. Device.synchronize() and a failed
- * allocation try abandoned entries again. An owner whose last use can never be
- * proven to have ended is kept for the life of the process.
+ * release waits for the event of the oldest. One thread, started with the
+ * first entry, drains the list. ad_deferred_drain() on later calls,
+ * Device.synchronize() and a failed allocation drain it too. No lock is held
+ * during a call of the runtime, a release function or a thread's join. An
+ * entry is abandoned after repeated failures of the runtime.
+ *
+ * Only Device.synchronize() and a failed allocation wait for a context, which
+ * invalidates the graphs that are being captured in it. They also try
+ * abandoned entries again. An owner whose last use can never be proven to have
+ * ended is kept for the life of the process.
  */
 #ifndef AD_ORDER_DEFERRED_RELEASE_H
 #define AD_ORDER_DEFERRED_RELEASE_H
@@ -20,13 +23,22 @@
 
 #define AD_DEFERRED_MAX 1024
 
-/* Unref `owner` once all of `syncs` are complete. Without syncs, once the
- * whole context has been idle; on a runtime without AD_CAP_CONTEXT_IDLE the
- * owner is then kept for the life of the process. Takes over the references on
- * the owner and the syncs. Cannot fail: without memory for an entry the call
- * waits for them, and where that wait fails, the owner is never released. */
+/* Unref `owner` once all of `syncs` are complete. Without syncs, once somebody
+ * has waited for the whole context; on a runtime without AD_CAP_CONTEXT_IDLE
+ * the owner is then kept for the life of the process. Takes over the
+ * references on the owner and the syncs. Cannot fail: without memory for an
+ * entry the call waits for the syncs. Where there are none, or that wait
+ * fails, the owner is never released. */
 void ad_defer_release(ad_owner *owner, ad_context context,
                       ad_sync *const *syncs, size_t n);
+
+/* Unref `owner` after the work on `stream`, on which no event can be recorded
+ * now because it is being captured, or is a legacy stream that waits for a
+ * captured one. The event is recorded once the capture is over. Takes over the
+ * reference on the owner and takes one on `keep`, the owner of the stream.
+ * Without memory for an entry the owner is never released. */
+void ad_defer_release_late(ad_owner *owner, ad_context context,
+                           ad_stream stream, ad_owner *keep);
 
 /* Release the ready ones among the oldest entries. Never blocks, and is cheap
  * when the list is empty. */
@@ -44,7 +56,8 @@ AD_MUST_CHECK ad_status ad_deferred_wait(ad_context context, ad_error *err);
 AD_MUST_CHECK ad_status ad_context_synchronize(ad_context context,
                                                ad_error *err);
 
-/* The number of deferred releases, without the abandoned and kept ones. */
+/* The number of deferred releases, without those that are abandoned, kept, or
+ * wait for a context. */
 size_t ad_deferred_count(void);
 
 /* Whether there is anything that ad_deferred_wait could release. */

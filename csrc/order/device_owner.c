@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "abi/arrow_c.h"
 #include "base/process.h"
@@ -11,16 +12,14 @@
 #include "order/sync.h"
 #include "device/backend.h"
 
-/* With more streams the memory waits for their whole contexts instead, where
- * the runtime can do that (AD_CAP_CONTEXT_IDLE). */
-#define MAX_STREAMS 32
 #define N_INLINE_STREAMS 2
+#define N_ON_STACK 32
 
 typedef struct recorded_stream {
-    /* Immutable after publication, except for whole_context. */
+    /* Immutable after publication, until the release. */
     struct recorded_stream *next;
     ad_context context;
-    atomic_bool whole_context; /* an event is not sufficient */
+    bool whole_context; /* no event can mark the end of the work */
     ad_stream stream;
     uint64_t thread; /* owner of a per-thread default stream; else 0 */
     ad_owner *keep;
@@ -90,17 +89,28 @@ find_free_stream_context(const device_owner *self, ad_context *out)
                 AD_OK);
 }
 
-/* Work on a captured stream runs whenever the graph is launched, and no event
- * marks its end. A free stream in the same capture is ordered by the graph. */
+/* A captured stream cannot wait for an event from outside of the capture, and
+ * the attempt would invalidate the graph. */
 static bool
-is_out_of_order(const device_owner *self, const struct ad_backend *backend,
-                ad_context context, ad_stream stream)
+is_free_stream_captured(const device_owner *self)
 {
-    ad_context free_context;
-    return ad_stream_is_captured(context, stream) &&
-           !(find_free_stream_context(self, &free_context) &&
-             ad_backend_for(free_context.device.type) == backend &&
-             ad_stream_is_captured(free_context, self->free_stream));
+    ad_context context;
+    return find_free_stream_context(self, &context) &&
+           ad_stream_is_captured(context, self->free_stream);
+}
+
+/* The stream on which an event marks the end of the work. Another thread's
+ * per-thread stream has no name here. The legacy stream waits for it, but
+ * nothing promises that for a thread that has ended. */
+static bool
+find_stream(const recorded_stream *r, ad_stream *out)
+{
+    *out = r->stream;
+    if (r->thread == 0 || r->thread == ad_thread_number()) {
+        return true;
+    }
+    *out = ad_stream_legacy(r->context.device);
+    return ad_thread_is_there(r->thread);
 }
 
 /* Whether the handle names the stream that was recorded. It may be another one
@@ -115,38 +125,64 @@ is_still_there(const struct ad_backend *backend, const recorded_stream *r)
 }
 
 static bool
-record_event(const device_owner *self, const recorded_stream *r, ad_sync **out)
+is_capture(const ad_error *err)
+{
+    return err->reason != NULL && strcmp(err->reason, "capture") == 0;
+}
+
+/* Work on a captured stream runs whenever the graph is launched, and no event
+ * marks its end: whoever launches a graph keeps its memory. What ran there
+ * before the capture is done before an event that is recorded after it. A free
+ * stream in the same capture is ordered by the graph. */
+static bool
+record_event(const device_owner *self, recorded_stream *r,
+             bool is_free_captured, ad_sync **out)
 {
     ad_context context = r->context;
     const struct ad_backend *backend;
-    if (atomic_load(&r->whole_context) ||
-        (r->thread != 0 && r->thread != ad_thread_number()) ||
+    ad_stream stream;
+    ad_error err = {.reason = NULL};
+    r->whole_context =
+        !find_stream(r, &stream) ||
         ad_backend_open(context.device.type, &backend, NULL) != AD_OK ||
-        !is_still_there(backend, r)) {
+        !is_still_there(backend, r) ||
+        (context.handle == NULL &&
+         backend->stream_context(stream, context, &context, NULL) != AD_OK);
+    if (r->whole_context) {
         return false;
     }
-    if (context.handle == NULL &&
-        backend->stream_context(r->stream, context, &context, NULL) != AD_OK) {
-        return false;
+    bool is_captured = ad_stream_is_captured(context, stream);
+    if ((!is_captured || is_free_captured) &&
+        ad_sync_record(context, stream, out, &err) == AD_OK) {
+        (*out)->is_captured = is_captured;
+        (*out)->keep = is_captured ? ad_owner_ref(r->keep) : NULL;
+        return true;
     }
-    return !is_out_of_order(self, backend, context, r->stream) &&
-           ad_sync_record(context, r->stream, out, NULL) == AD_OK;
+    r->whole_context = !is_captured && !is_capture(&err);
+    if (!r->whole_context) {
+        ad_defer_release_late(ad_owner_ref(self->inner), context, stream,
+                              r->keep);
+    }
+    return false;
 }
 
 /* Record an event on every recorded stream; `syncs` has room for them, or is
- * NULL. A stream without an event is marked whole_context, because its context
- * has to become idle. Returns false if there is one. */
+ * NULL. Returns false where one could not be recorded: it is marked
+ * whole_context, or a late release is deferred for it. */
 static bool
-record_events(const device_owner *self, ad_sync **syncs, size_t *n)
+record_events(const device_owner *self, bool is_free_captured, ad_sync **syncs,
+              size_t *n)
 {
     bool all = true;
     *n = 0;
     for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
          r = r->next) {
-        if (syncs != NULL && record_event(self, r, &syncs[*n])) {
+        if (syncs == NULL) {
+            r->whole_context = true;
+            all = false;
+        } else if (record_event(self, r, is_free_captured, &syncs[*n])) {
             *n += 1;
         } else {
-            atomic_store(&r->whole_context, true);
             all = false;
         }
     }
@@ -161,11 +197,11 @@ defer_for_contexts(const device_owner *self)
          r = r->next) {
         recorded_stream *earlier = atomic_load(&self->streams);
         while (earlier != r &&
-               (!atomic_load(&earlier->whole_context) ||
+               (!earlier->whole_context ||
                 !ad_context_equal(earlier->context, r->context))) {
             earlier = earlier->next;
         }
-        if (earlier == r && atomic_load(&r->whole_context)) {
+        if (earlier == r && r->whole_context) {
             ad_defer_release(ad_owner_ref(self->inner), r->context, NULL, 0);
         }
     }
@@ -174,15 +210,35 @@ defer_for_contexts(const device_owner *self)
 /* Make the free stream wait for all events, so that its later work on the
  * memory follows them. */
 static bool
-order_free_stream(const device_owner *self, ad_sync *const *syncs, size_t n)
+order_free_stream(const device_owner *self, bool is_free_captured,
+                  ad_sync *const *syncs, size_t n)
 {
     ad_context context;
     bool is_ordered = find_free_stream_context(self, &context);
     for (size_t i = 0; i < n && is_ordered; i++) {
-        is_ordered = ad_sync_order(syncs[i], &context, self->free_stream,
+        is_ordered = ad_sync_is_captured(syncs[i]) == is_free_captured &&
+                     ad_sync_order(syncs[i], &context, self->free_stream,
                                    "a release", NULL) == AD_OK;
     }
     return is_ordered;
+}
+
+/* A captured event for which the free stream does not wait says nothing.
+ * Returns the number of the others, which are in front. */
+static size_t
+defer_captured(const device_owner *self, ad_sync **syncs, size_t n)
+{
+    size_t n_left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!ad_sync_is_captured(syncs[i])) {
+            syncs[n_left++] = syncs[i];
+            continue;
+        }
+        ad_defer_release_late(ad_owner_ref(self->inner), syncs[i]->context,
+                              syncs[i]->stream, syncs[i]->keep);
+        ad_sync_unref(syncs[i]);
+    }
+    return n_left;
 }
 
 static bool
@@ -199,17 +255,21 @@ are_done(ad_sync *const *syncs, size_t n)
 static void
 release_after_streams(const device_owner *self)
 {
-    ad_sync *few[MAX_STREAMS];
+    ad_sync *few[N_ON_STACK];
     ad_sync **syncs = few;
     size_t n;
+    bool is_free_captured = is_free_stream_captured(self);
     bool is_ordered = false;
-    if (self->n_streams > MAX_STREAMS) {
+    if (self->n_streams > N_ON_STACK) {
         syncs = malloc(self->n_streams * sizeof(syncs[0]));
     }
-    if (record_events(self, syncs, &n)) {
-        is_ordered = order_free_stream(self, syncs, n);
+    if (record_events(self, is_free_captured, syncs, &n)) {
+        is_ordered = order_free_stream(self, is_free_captured, syncs, n);
     } else {
         defer_for_contexts(self); /* holds its own references on `inner` */
+    }
+    if (!is_ordered) {
+        n = defer_captured(self, syncs, n);
     }
     if (is_ordered || are_done(syncs, n)) {
         for (size_t i = 0; i < n; i++) {
@@ -391,35 +451,12 @@ is_exempt(const device_owner *self, const recorded_stream *wanted)
            ad_context_equal(self->exempt_context, wanted->context);
 }
 
-/* Let an earlier stream of the same context stand for the whole context, so
- * that no more streams need to be kept. False where there is none, or the
- * runtime cannot wait for the context. */
-static bool
-add_to_context(device_owner *self, const recorded_stream *wanted)
-{
-    if ((ad_backend_for(wanted->context.device.type)->capabilities &
-         AD_CAP_CONTEXT_IDLE) == 0) {
-        return false;
-    }
-    for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
-         r = r->next) {
-        if (ad_context_equal(r->context, wanted->context)) {
-            atomic_store(&r->whole_context, true);
-            return true;
-        }
-    }
-    return false;
-}
-
 static ad_status
 add_stream_locked(device_owner *self, const recorded_stream *wanted,
                   ad_error *err)
 {
     recorded_stream *added;
     if (is_recorded(self, wanted)) {
-        return AD_OK;
-    }
-    if (self->n_streams >= MAX_STREAMS && add_to_context(self, wanted)) {
         return AD_OK;
     }
     if (self->n_streams < N_INLINE_STREAMS) {
@@ -496,6 +533,9 @@ ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
                               .stream = stream,
                               .thread = thread_of(context, stream),
                               .keep = keep};
+    if (wanted.thread != 0) {
+        (void)ad_thread_watch(); /* else it counts as ended */
+    }
     return record_in(owner, &wanted, err);
 }
 

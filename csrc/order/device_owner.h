@@ -8,10 +8,12 @@
  *     recorded stream, and the release follows. The host does not block.
  *   - Otherwise the release is deferred until the events are complete
  *     (order/deferred_release.h).
- * An event cannot be recorded on a destroyed stream, on another thread's
- * per-thread stream or on a stream that is being captured. The memory then
- * waits until the whole context is idle. Where the runtime cannot wait for
- * that, the memory is kept for the life of the process.
+ * On a stream that is being captured the event is recorded after the capture.
+ * For another thread's per-thread stream it is recorded on the legacy stream.
+ * No event can be recorded on a destroyed stream, or for a per-thread stream
+ * whose thread has ended. The memory then waits until somebody waits for the
+ * whole context (order/deferred_release.h). Where the runtime cannot do that,
+ * the memory is kept for the life of the process.
  */
 #ifndef AD_ORDER_DEVICE_OWNER_H
 #define AD_ORDER_DEVICE_OWNER_H

@@ -1,5 +1,6 @@
 #include "order/streams.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -12,6 +13,82 @@ ad_thread_number(void)
         mine = 1 + atomic_fetch_add(&n_threads, 1);
     }
     return mine;
+}
+
+/* One for each watched thread. The list only grows, and entries of threads that
+ * ended (number 0) are used again, so there is no lock. */
+typedef struct watched_thread {
+    struct watched_thread *next;
+    atomic_uint_fast64_t number;
+} watched_thread;
+
+static watched_thread *_Atomic watched_threads;
+static pthread_key_t watch_key;
+static bool has_watch_key;
+static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+
+static void
+end_watch(void *watch)
+{
+    atomic_store(&((watched_thread *)watch)->number, 0);
+}
+
+static void
+make_watch_key(void)
+{
+    has_watch_key = pthread_key_create(&watch_key, end_watch) == 0;
+}
+
+static watched_thread *
+find_watch(uint64_t number)
+{
+    watched_thread *watch = atomic_load(&watched_threads);
+    while (watch != NULL && atomic_load(&watch->number) != number) {
+        watch = watch->next;
+    }
+    return watch;
+}
+
+static watched_thread *
+take_watch(uint64_t number)
+{
+    uint64_t none = 0;
+    watched_thread *watch = find_watch(0);
+    if (watch == NULL ||
+        !atomic_compare_exchange_strong(&watch->number, &none, number)) {
+        watch = malloc(sizeof(*watch));
+        if (watch == NULL) {
+            return NULL;
+        }
+        atomic_init(&watch->number, number);
+        watch->next = atomic_load(&watched_threads);
+        while (!atomic_compare_exchange_weak(&watched_threads, &watch->next,
+                                             watch)) {
+        }
+    }
+    return watch;
+}
+
+bool
+ad_thread_watch(void)
+{
+    static _Thread_local bool is_watched;
+    (void)pthread_once(&watch_once, make_watch_key);
+    if (!is_watched && has_watch_key) {
+        watched_thread *watch = take_watch(ad_thread_number());
+        is_watched =
+            watch != NULL && pthread_setspecific(watch_key, watch) == 0;
+        if (watch != NULL && !is_watched) {
+            end_watch(watch);
+        }
+    }
+    return is_watched;
+}
+
+bool
+ad_thread_is_there(uint64_t number)
+{
+    return find_watch(number) != NULL;
 }
 
 /* --- the context cache --------------------------------------------------- */
@@ -130,12 +207,22 @@ ad_context_complete(const struct ad_backend *backend, ad_context context,
     return AD_OK;
 }
 
+/* The legacy default stream cannot be captured. */
+static bool
+may_be_captured(const struct ad_backend *backend, ad_device device,
+                ad_stream stream)
+{
+    return (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
+           (!ad_stream_is_default(device, stream) ||
+            ad_stream_is_per_thread(device, stream));
+}
+
 bool
 ad_stream_is_captured(ad_context context, ad_stream stream)
 {
     bool is_captured = false;
     const struct ad_backend *backend = ad_backend_for(context.device.type);
-    return (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
+    return may_be_captured(backend, context.device, stream) &&
            backend->stream_is_capturing(context, stream, &is_captured, NULL) ==
                AD_OK &&
            is_captured;

@@ -35,6 +35,13 @@ AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_context context,
  * reused. */
 uint64_t ad_thread_number(void);
 
+/* Keep track of this thread, until it ends, for ad_thread_is_there(). False
+ * without memory. */
+bool ad_thread_watch(void);
+
+/* Whether a watched thread has not ended yet. */
+bool ad_thread_is_there(uint64_t number);
+
 /* arrowdev's own stream in a context. It is in order, does not synchronize
  * with default streams and is created on first use. It lives as long as the
  * process, unless it died with its context or an event drew it into a capture.

@@ -167,14 +167,6 @@ ad_sync_record(ad_context context, ad_stream stream, ad_sync **out,
     return record(backend, &context, stream, out, err);
 }
 
-/* The legacy default stream cannot be captured: no need to ask. */
-static bool
-may_be_captured(ad_device device, ad_stream stream)
-{
-    return !ad_stream_is_default(device, stream) ||
-           ad_stream_is_per_thread(device, stream);
-}
-
 ad_status
 ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
                 ad_sync **out, ad_error *err)
@@ -194,8 +186,7 @@ ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
         AD_RETURN_IF_ERR(record(backend, &context, stream, out, err));
     }
     (*out)->keep = ad_owner_ref(queue);
-    (*out)->is_captured = may_be_captured(context.device, stream) &&
-                          ad_stream_is_captured((*out)->context, stream);
+    (*out)->is_captured = ad_stream_is_captured((*out)->context, stream);
     return AD_OK;
 }
 

@@ -502,7 +502,7 @@ bool
 ad_default_stream(int32_t device_type, ad_stream *out)
 {
     uint32_t traits = ad_device_traits(device_type);
-    *out = (ad_stream){traits & AD_CUDA_STREAMS ? 1 : 0};
+    *out = ad_stream_legacy((ad_device){device_type, 0});
     return (traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
 }
 

@@ -17,8 +17,10 @@ static bool is_instant;
 static bool waits_finish = true;
 static long countdown;
 static bool has_failed;
+static bool is_capture_over;
 static mock_kind failing;
 static uintptr_t last_waiter;
+static uintptr_t last_recorded;
 static long live_events;
 static long live_memory;
 
@@ -31,6 +33,7 @@ mock_reset(void)
     waits_finish = true;
     countdown = 0;
     has_failed = false;
+    is_capture_over = false;
     failing = MOCK_NONE;
     last_waiter = 0;
     pthread_mutex_unlock(&lock);
@@ -85,6 +88,12 @@ mock_fail_all(mock_kind kind)
     LOCKED(failing = kind);
 }
 
+void
+mock_end_capture(void)
+{
+    LOCKED(is_capture_over = true);
+}
+
 long
 mock_live_events(void)
 {
@@ -97,6 +106,13 @@ mock_live_memory(void)
 {
     LOCKED(long n = live_memory);
     return n;
+}
+
+uintptr_t
+mock_last_recorded(void)
+{
+    LOCKED(uintptr_t stream = last_recorded);
+    return stream;
 }
 
 uintptr_t
@@ -300,7 +316,7 @@ mock_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
         stream.handle < atomic_load(&first_alive)) {
         return fail(context.device, "mock_stream_is_capturing", err);
     }
-    *out = stream.handle == MOCK_CAPTURED_STREAM;
+    LOCKED(*out = stream.handle == MOCK_CAPTURED_STREAM && !is_capture_over);
     return AD_OK;
 }
 
@@ -358,7 +374,8 @@ mock_event_record(ad_context context, ad_stream stream, ad_event *event,
         finished = now;
     }
     e->stream = stream.handle;
-    e->is_captured = stream.handle == MOCK_CAPTURED_STREAM;
+    last_recorded = stream.handle;
+    e->is_captured = stream.handle == MOCK_CAPTURED_STREAM && !is_capture_over;
     pthread_mutex_unlock(&lock);
     event->handle = e;
     return AD_OK;

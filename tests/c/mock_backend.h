@@ -27,7 +27,8 @@ enum {
 
 /* A stream that was destroyed: recording and waiting fail. */
 #define MOCK_DEAD_STREAM 666u
-/* A stream that is being captured: what is recorded there cannot be asked. */
+/* A stream that is being captured, until mock_end_capture(): what is recorded
+ * there cannot be asked. */
 #define MOCK_CAPTURED_STREAM 777u
 /* A stream of another context than the others of its device. */
 #define MOCK_STRANGER 888u
@@ -80,10 +81,14 @@ long mock_live_events(void);
 /* The same for allocations. */
 long mock_live_memory(void);
 
+void mock_end_capture(void);
+
 /* The streams that were created so far died with their context. */
 void mock_lose_streams(void);
 
 /* The last stream_wait: which stream. */
 uintptr_t mock_last_waiter(void);
+/* The last event_record: which stream. */
+uintptr_t mock_last_recorded(void);
 
 #endif /* AD_TESTS_MOCK_BACKEND_H */

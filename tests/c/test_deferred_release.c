@@ -90,64 +90,56 @@ test_waiting_releases_one_context_only(void)
     CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
 }
 
+/* A wait for a context invalidates the graphs that are captured in it. */
 static void
-test_idle_waits_for_the_context(void)
+test_context_is_waited_for_by_users_only(void)
 {
     atomic_int released = 0;
     mock_reset();
     ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0);
-    expect_soon(&released, 1);
+    CHECK_INT(ad_deferred_count(), 0);
+    rest(30);
+    ad_deferred_drain();
+    CHECK_INT(released, 0);
+    CHECK_INT(mock_count().context_waits, 0);
+    CHECK(ad_deferred_is_any());
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(released, 1);
     CHECK_INT(mock_count().context_waits, 1);
 }
 
+static void *
+wait_for_other_device(void *unused)
+{
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 1), NULL), AD_OK);
+    return unused;
+}
+
+/* A thread hangs in the wait for one device. That is no reason for anybody to
+ * wait on behalf of another one. */
 static void
-test_blocked_wait_for_a_context_stops_nobody_else(void)
+test_blocked_wait_for_a_device_stops_no_other(void)
 {
     atomic_int idle = 0;
     atomic_int released = 0;
+    pthread_t other;
     ad_sync *sync;
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *never = pending_on(S);
     ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0);
-    rest(20); /* the thread blocks in there now */
+    CHECK_INT(pthread_create(&other, NULL, wait_for_other_device, NULL), 0);
+    rest(20);
     CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), S, &sync, NULL), AD_OK);
     ((mock_event *)sync->event.handle)->at = 0;
     ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), &sync, 1);
     ad_deferred_drain();
     CHECK_INT(released, 1);
-    CHECK_INT(idle, 0);
-    mock_finish();
-    expect_soon(&idle, 1);
-    ad_sync_unref(never);
-}
-
-static void *
-finish_later(void *unused)
-{
-    rest(300);
-    mock_finish();
-    return unused;
-}
-
-/* The thread hangs in the wait for one device; that is no reason to wait for
- * it on behalf of another. */
-static void
-test_blocked_wait_for_a_device_stops_no_other(void)
-{
-    atomic_int idle = 0;
-    pthread_t other;
-    mock_reset();
-    mock_set_waits_finish(false);
-    ad_sync *never = pending_on(S);
-    ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0);
-    rest(20);
-    CHECK_INT(pthread_create(&other, NULL, finish_later, NULL), 0);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(idle, 0);
-    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 1), NULL), AD_OK);
-    CHECK_INT(idle, 1);
+    mock_finish();
     pthread_join(other, NULL);
+    CHECK_INT(idle, 1);
     ad_sync_unref(never);
 }
 
@@ -239,14 +231,86 @@ test_waiting_finds_all_of_a_device(void)
 }
 
 static void
-test_unqueryable_event_waits_for_the_context(void)
+expect_abandoned(void)
+{
+    for (int i = 0; i < 20000 && ad_deferred_count() > 0; i++) {
+        rest(1);
+    }
+    CHECK_INT(ad_deferred_count(), 0);
+}
+
+static void
+test_unqueryable_event_is_asked_again(void)
 {
     atomic_int released = 0;
     mock_reset();
     mock_fail_all(MOCK_QUERY);
     defer(&released, S);
+    rest(1);
+    mock_fail_all(MOCK_NONE);
+    mock_finish();
     expect_soon(&released, 1);
-    CHECK(mock_count().context_waits >= 1);
+    CHECK_INT(mock_count().context_waits, 0);
+}
+
+static void
+test_unqueryable_event_is_abandoned_to_its_context(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    mock_fail_all(MOCK_QUERY);
+    defer(&released, S);
+    expect_abandoned();
+    CHECK_INT(released, 0);
+    CHECK_INT(mock_count().context_waits, 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(released, 1);
+    CHECK_INT(mock_count().context_waits, 1);
+}
+
+static const ad_stream CAPTURED = {MOCK_CAPTURED_STREAM};
+
+static void
+test_event_is_recorded_after_the_capture(void)
+{
+    atomic_int released = 0;
+    atomic_int n_kept = 0;
+    ad_error err;
+    mock_reset();
+    ad_owner *keep = tracked_new(&n_kept);
+    ad_defer_release_late(tracked_new(&released), CONTEXT(IN_ORDER, 0),
+                          CAPTURED, keep);
+    ad_owner_unref(keep);
+    rest(30);
+    CHECK_INT(mock_count().records, 0);
+    CHECK_INT(ad_deferred_count(), 1);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "capture");
+    CHECK_INT(released, 0);
+    mock_end_capture();
+    for (int i = 0; i < 20000 && mock_count().records == 0; i++) {
+        rest(1);
+    }
+    CHECK_INT(released, 0);
+    CHECK_INT(n_kept, 0);
+    mock_finish();
+    expect_soon(&released, 1);
+    expect_soon(&n_kept, 1);
+    CHECK_INT(mock_count().context_waits, 0);
+}
+
+static void
+test_late_event_on_a_dead_stream_is_abandoned(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    ad_defer_release_late(tracked_new(&released), CONTEXT(IN_ORDER, 0),
+                          (ad_stream){MOCK_DEAD_STREAM}, NULL);
+    expect_abandoned();
+    CHECK_INT(mock_count().context_waits, 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(released, 1);
+    CHECK_INT(mock_count().context_waits, 1);
 }
 
 static void
@@ -277,16 +341,8 @@ test_errors_are_survived_and_told(void)
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
     CHECK_INT(released, 0);
     mock_fail_all(MOCK_NONE);
-    expect_soon(&released, 1);
-}
-
-static void
-expect_abandoned(void)
-{
-    for (int i = 0; i < 20000 && ad_deferred_count() > 0; i++) {
-        rest(1);
-    }
-    CHECK_INT(ad_deferred_count(), 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(released, 1);
 }
 
 static void
@@ -296,17 +352,17 @@ test_wait_retries_abandoned_releases(void)
     mock_reset();
     mock_fail_all(MOCK_CONTEXT_WAIT);
     ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), NULL, 0);
-    expect_abandoned();
+    for (int i = 0; i < 8; i++) {
+        CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_ERR_DEVICE);
+    }
     CHECK(ad_deferred_is_any());
     /* It fails still, which is not the fault of who waits. */
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 0);
     mock_fail_all(MOCK_NONE);
     long n_waits = mock_count().context_waits;
-    rest(50);
-    CHECK_INT(mock_count().context_waits, n_waits);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 1), NULL), AD_OK);
-    CHECK_INT(released, 0);
+    CHECK_INT(mock_count().context_waits, n_waits);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(released, 1);
     CHECK(!ad_deferred_is_any());
@@ -353,6 +409,25 @@ test_list_is_bounded(void)
     CHECK(ad_deferred_count() <= AD_DEFERRED_MAX);
     mock_finish();
     expect_soon(&released, AD_DEFERRED_MAX + 10);
+}
+
+/* Entries that wait for a context are no reason to wait for one. */
+static void
+test_full_list_waits_for_no_context(void)
+{
+    atomic_int idle = 0;
+    atomic_int released = 0;
+    mock_reset();
+    for (int i = 0; i < AD_DEFERRED_MAX + 10; i++) {
+        ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 0), NULL, 0);
+    }
+    defer(&released, S);
+    mock_finish();
+    expect_soon(&released, 1);
+    CHECK_INT(mock_count().event_waits, 0);
+    CHECK_INT(mock_count().context_waits, 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(idle, AD_DEFERRED_MAX + 10);
 }
 
 static void
@@ -599,17 +674,20 @@ main(void)
         CHECK_TEST(test_thread_releases_what_is_done),
         CHECK_TEST(test_all_events_have_to_be_done),
         CHECK_TEST(test_waiting_releases_one_context_only),
-        CHECK_TEST(test_idle_waits_for_the_context),
-        CHECK_TEST(test_blocked_wait_for_a_context_stops_nobody_else),
+        CHECK_TEST(test_context_is_waited_for_by_users_only),
         CHECK_TEST(test_blocked_wait_for_a_device_stops_no_other),
         CHECK_TEST(test_thread_sleeps_while_another_pass_has_all_entries),
         CHECK_TEST(test_waiting_finds_all_of_a_device),
-        CHECK_TEST(test_unqueryable_event_waits_for_the_context),
+        CHECK_TEST(test_unqueryable_event_is_asked_again),
+        CHECK_TEST(test_unqueryable_event_is_abandoned_to_its_context),
+        CHECK_TEST(test_event_is_recorded_after_the_capture),
+        CHECK_TEST(test_late_event_on_a_dead_stream_is_abandoned),
         CHECK_TEST(test_captured_event_disturbs_no_capture),
         CHECK_TEST(test_errors_are_survived_and_told),
         CHECK_TEST(test_wait_retries_abandoned_releases),
         CHECK_TEST(test_context_that_is_never_known_to_be_idle),
         CHECK_TEST(test_list_is_bounded),
+        CHECK_TEST(test_full_list_waits_for_no_context),
         CHECK_TEST(test_without_memory_it_waits_here),
         CHECK_TEST(test_release_may_defer_and_wait),
         CHECK_TEST(test_threads_defer_releases),

@@ -243,10 +243,12 @@ test_dead_stream_waits_for_the_context(void)
     record_on(owner, IN_ORDER, S);
     record_on(owner, IN_ORDER, (ad_stream){MOCK_DEAD_STREAM});
     ad_owner_unref(owner);
+    mock_finish();
     rest(30);
     CHECK_INT(atomic_load(&n_released), 0);
-    mock_finish();
-    expect_soon(&n_released, 1);
+    CHECK_INT(mock_count().context_waits, 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(atomic_load(&n_released), 1);
     CHECK_INT(mock_count().context_waits, 1);
     ad_sync_unref(tick);
 }
@@ -272,6 +274,7 @@ drop(void *owner)
     return NULL;
 }
 
+/* The legacy stream waits for all per-thread streams. */
 static void
 test_per_thread_stream_released_elsewhere(void)
 {
@@ -284,10 +287,41 @@ test_per_thread_stream_released_elsewhere(void)
         record_on(owner, IN_ORDER, per_thread);
         CHECK_INT(pthread_create(&thread, NULL, drop, owner), 0);
         pthread_join(thread, NULL);
+        CHECK_INT(mock_count().records, 1);
+        CHECK_INT(mock_last_recorded(), AD_STREAM_LEGACY);
+        mock_finish();
         expect_soon(&n_released, 1);
-        CHECK_INT(mock_count().context_waits, 1);
-        CHECK_INT(mock_count().records, 0);
+        CHECK_INT(mock_count().context_waits, 0);
     }
+}
+
+static void *
+record_per_thread(void *owner)
+{
+    record_on(owner, IN_ORDER, (ad_stream){AD_STREAM_PER_THREAD});
+    return NULL;
+}
+
+/* Nothing promises that the legacy stream waits for those of threads that have
+ * ended. */
+static void
+test_per_thread_stream_of_an_ended_thread(void)
+{
+    pthread_t thread;
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, &P);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(pthread_create(&thread, NULL, record_per_thread, owner), 0);
+        pthread_join(thread, NULL);
+    }
+    ad_owner_unref(owner);
+    mock_finish();
+    rest(30);
+    CHECK_INT(atomic_load(&n_released), 0);
+    CHECK_INT(mock_count().records, 0);
+    CHECK_INT(mock_count().context_waits, 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(atomic_load(&n_released), 1);
 }
 
 static void
@@ -303,7 +337,7 @@ test_per_thread_stream_released_here(void)
 }
 
 static void
-test_many_streams_become_the_context(void)
+test_many_streams_order_a_release(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &P);
@@ -311,9 +345,9 @@ test_many_streams_become_the_context(void)
         record_on(owner, IN_ORDER, (ad_stream){0x1000 + i});
     }
     ad_owner_unref(owner);
-    CHECK(mock_count().records < 64);
-    expect_soon(&n_released, 1);
-    CHECK_INT(mock_count().context_waits, 1);
+    CHECK_INT(mock_count().records, 100);
+    CHECK_INT(mock_count().waits, 100);
+    CHECK_INT(atomic_load(&n_released), 1);
 }
 
 /* Where nobody can tell that a context is idle, each stream counts, and what
@@ -373,10 +407,33 @@ test_stream_in_a_capture_orders_nothing(void)
     ad_owner *owner = owner_of(IN_ORDER, &P);
     record_on(owner, IN_ORDER, (ad_stream){MOCK_CAPTURED_STREAM});
     ad_owner_unref(owner);
+    rest(30);
     CHECK_INT(mock_count().waits, 0);
     CHECK_INT(mock_count().records, 0);
+    CHECK_INT(atomic_load(&n_released), 0);
+    mock_end_capture();
+    for (int i = 0; i < 20000 && mock_count().records == 0; i++) {
+        rest(1);
+    }
+    mock_finish();
     expect_soon(&n_released, 1);
-    CHECK_INT(mock_count().context_waits, 1);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(mock_count().context_waits, 0);
+}
+
+/* The wait would invalidate the graph. */
+static void
+test_captured_producer_waits_for_nobody_outside(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, &(ad_stream){MOCK_CAPTURED_STREAM});
+    record_on(owner, IN_ORDER, S);
+    ad_owner_unref(owner);
+    CHECK_INT(mock_count().records, 1);
+    CHECK_INT(mock_count().waits, 0);
+    CHECK_INT(atomic_load(&n_released), 0);
+    mock_finish();
+    expect_soon(&n_released, 1);
 }
 
 /* 1 is another stream in each context. */
@@ -417,10 +474,13 @@ test_streams_in_several_contexts(void)
     long contexts = mock_count().stream_contexts;
     ad_owner_unref(owner);
     CHECK_INT(mock_count().stream_contexts, contexts + 1); /* T's */
+    mock_finish();
     rest(20);
     CHECK_INT(atomic_load(&n_released), 0);
-    mock_finish();
-    expect_soon(&n_released, 1);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(atomic_load(&n_released), 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 1), NULL), AD_OK);
+    CHECK_INT(atomic_load(&n_released), 1);
     CHECK_INT(mock_count().context_waits, 2);
     CHECK_INT(ad_deferred_count(), 0);
 }
@@ -599,6 +659,7 @@ test_every_call_may_fail(void)
             fails = mock_failed_once();
             mock_fail_nth(0);
             mock_finish();
+            CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
             expect_soon(&n_released, 1);
         }
     }
@@ -630,6 +691,7 @@ test_every_allocation_may_fail(void)
         ad_owner_unref(inner);
         fails = check_failed_once();
         check_fail_nth(0);
+        CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
         expect_soon(&n_released, 1);
     }
 }
@@ -718,11 +780,13 @@ main(void)
         CHECK_TEST(test_dead_stream_waits_for_the_context),
         CHECK_TEST(test_dead_producer_defers_release),
         CHECK_TEST(test_per_thread_stream_released_elsewhere),
+        CHECK_TEST(test_per_thread_stream_of_an_ended_thread),
         CHECK_TEST(test_per_thread_stream_released_here),
-        CHECK_TEST(test_many_streams_become_the_context),
+        CHECK_TEST(test_many_streams_order_a_release),
         CHECK_TEST(test_many_streams_without_an_idle_context),
         CHECK_TEST(test_stream_that_is_gone_without_an_idle_context),
         CHECK_TEST(test_stream_in_a_capture_orders_nothing),
+        CHECK_TEST(test_captured_producer_waits_for_nobody_outside),
         CHECK_TEST(
             test_default_stream_of_another_context_is_not_the_producers),
         CHECK_TEST(test_streams_in_several_contexts),

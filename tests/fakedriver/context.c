@@ -260,6 +260,18 @@ fd_context_synchronize(fd_context *context)
     return fd_code(status);
 }
 
+int
+fd_context_wait(fd_context *context)
+{
+    fd_lock();
+    int code = fd_capture_none_in_locked(context);
+    if (code == FD_OK) {
+        code = fd_capture_allows_locked();
+    }
+    fd_unlock();
+    return code == FD_OK ? fd_context_synchronize(context) : code;
+}
+
 size_t
 fd_context_count(void)
 {

@@ -213,6 +213,7 @@ fake_reset(void)
     fake_set_handle_reuse(0);
     fake_set_version(13000);
     fd_context_mend_all();
+    fd_capture_end_all();
 }
 
 /* --- queries --------------------------------------------------------------------- */

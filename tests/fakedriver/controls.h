@@ -42,8 +42,8 @@ FD_EXPORT void fake_set_handle_reuse(int on);
 FD_EXPORT void fake_set_version(int version);
 int fd_version(void);
 
-/* Opens gates, removes delays, limits and injected failures, and repairs
- * contexts. The log, the counters and live objects stay. */
+/* Opens gates, removes delays, limits and injected failures, repairs contexts,
+ * and ends captures. The log, the counters and live objects stay. */
 FD_EXPORT void fake_reset(void);
 
 /* --- queries ------------------------------------------------------------------ */

@@ -392,8 +392,7 @@ synchronize(fd_context *given)
 {
     fd_context *context;
     int code = get_context(given, &context);
-    code = code == FD_OK ? fd_capture_allows() : code;
-    return code == FD_OK ? fd_context_synchronize(context) : code;
+    return code == FD_OK ? fd_context_wait(context) : code;
 }
 
 int

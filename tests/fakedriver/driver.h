@@ -160,6 +160,10 @@ void fd_context_mend_all(void);
 /* Block until all its work is done. */
 int fd_context_synchronize(fd_context *context);
 
+/* The same for a user: FD_CAPTURE_UNSUPPORTED during a capture in the context,
+ * which is broken. */
+int fd_context_wait(fd_context *context);
+
 /* --- stream.c ----------------------------------------------------------------- */
 
 typedef struct fd_capture fd_capture;
@@ -454,9 +458,16 @@ int fd_capture_exchange_mode(int *mode);
  * pool, load or unload a module, query, synchronize. FD_CAPTURE_UNSUPPORTED,
  * and the capture is broken. */
 int fd_capture_allows_locked(void);
+
+/* Checks that no stream of the context is captured. FD_CAPTURE_UNSUPPORTED,
+ * and those captures are broken. */
+int fd_capture_none_in_locked(const fd_context *context);
 int fd_capture_allows(void);
 
 void fd_capture_break_locked(fd_capture *capture);
+
+/* For tests that failed inside a capture. */
+void fd_capture_end_all(void);
 
 /* A stream of the capture is destroyed; the first one ends the capture. */
 void fd_capture_drop_locked(fd_capture *capture, uint64_t queue);
@@ -486,10 +497,10 @@ int fd_log_call(const char *name, uintptr_t stream);
 void fd_log_stub(const char *name);
 
 /* Settings of the tests. */
-bool fd_free_waits(void);   /* freeing used memory waits, like NVIDIA's */
-bool fd_stages_host(void);  /* pageable host memory is staged */
+bool fd_free_waits(void);     /* freeing used memory waits, like NVIDIA's */
+bool fd_stages_host(void);    /* pageable host memory is staged */
 bool fd_reuses_handles(void); /* of destroyed streams, for new ones */
-int64_t fd_new_delay(void); /* of queues from now on, in us */
+int64_t fd_new_delay(void);   /* of queues from now on, in us */
 void fd_host_waits(const char *name); /* a call is about to block */
 
 #endif /* FD_DRIVER_H */

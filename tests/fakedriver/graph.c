@@ -282,6 +282,21 @@ fd_capture_break_locked(fd_capture *capture)
 }
 
 void
+fd_capture_end_all(void)
+{
+    fd_lock();
+    for (fd_capture *c = captures; c != NULL; c = c->next) {
+        if (c->status != FD_CAPTURE_NONE) {
+            bool others;
+            fd_stream_leave_capture_locked(c, &others);
+            c->status = FD_CAPTURE_NONE;
+            free_graph_locked(c->graph);
+        }
+    }
+    fd_unlock();
+}
+
+void
 fd_capture_drop_locked(fd_capture *capture, uint64_t queue)
 {
     fd_capture_break_locked(capture);
@@ -319,6 +334,26 @@ fd_capture_allows_locked(void)
         }
     }
     return FD_OK;
+}
+
+/* Programming guide, "Prohibited and Unhandled Operations": "It is also invalid
+ * to query the execution status of or synchronize a broader handle which
+ * encompasses an active stream capture, such as a device or context handle
+ * when any associated stream is in capture mode." A wait necessarily conflicts
+ * with the capture, so that the relaxed mode does not allow it either; seen on
+ * drivers of NVIDIA and AMD (TensorRT #2888, ROCm/rocm-systems #4508). */
+int
+fd_capture_none_in_locked(const fd_context *context)
+{
+    int code = FD_OK;
+    for (const fd_stream *s = fd_stream_list_locked(); s != NULL;
+         s = s->next) {
+        if (s->context == context && s->capture != NULL) {
+            fd_capture_break_locked(s->capture);
+            code = FD_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return code;
 }
 
 int

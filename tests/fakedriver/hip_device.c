@@ -127,8 +127,7 @@ synchronize(void)
 {
     fd_context *context;
     int code = current(&context);
-    code = code == FD_OK ? fd_capture_allows() : code;
-    return code == FD_OK ? fd_context_synchronize(context) : code;
+    return code == FD_OK ? fd_context_wait(context) : code;
 }
 
 FD_EXPORT int

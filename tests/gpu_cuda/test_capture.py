@@ -15,10 +15,12 @@ from gpu import (
     Gate,
     Memory,
     Mode,
+    Pinned,
     Reader,
     Stream,
     Watched,
     ask,
+    code_of,
     cu,
     wait_for_frees,
 )
@@ -67,10 +69,144 @@ def test_unrelated_work_breaks_no_capture(mode):
         assert sent.is_ready()
         empty = ad.device("cuda:0").empty(64)
         assert nulls.slice(1).count_nulls() == 0
-        ad.device("cuda:0").synchronize()
         del there, sent, empty
         gc.collect()
         assert mode_of_thread() == MODES[0]
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+def test_wait_for_the_device_is_refused_in_a_capture(mode):
+    """No driver allows it, and the graph is lost: its user asked for it."""
+    capture = Capture(mode)
+    ask(cu.cuStreamBeginCapture, capture.stream.handle, mode)
+    with pytest.raises(ad.ExchangeError) as caught:
+        ad.device("cuda:0").synchronize()
+    assert caught.value.reason == "capture"
+    assert code_of(cu.cuStreamEndCapture, capture.stream.handle) == 901
+
+
+# --- releases in the background wait for no context ---------------------------------------
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+def test_release_inside_a_capture_breaks_it_not(mode):
+    """What was handed to the captured stream is released after the capture."""
+    tensor = ad.tensor(Watched(NEW))
+    with Capture(mode) as capture:
+        tensor.__dlpack__(stream=capture.stream.handle)
+        del tensor
+        gc.collect()
+        time.sleep(0.05)
+    wait_for_frees(1)
+
+
+def test_release_of_a_stream_that_became_captured_waits_for_its_earlier_work():
+    reader = Reader()
+    memory = Watched(NEW)
+    with Gate(reader.stream.handle):
+        tensor = ad.tensor(memory)
+        tensor.__dlpack__(stream=reader.stream.handle)
+        reader.read(memory.pointer)
+        ask(cu.cuStreamBeginCapture, reader.stream.handle, RELAXED)
+        del tensor, memory
+        time.sleep(0.05)
+        ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, reader.stream.handle))
+        time.sleep(0.05)
+        assert Watched.freed == 0
+    wait_for_frees(1)
+    assert reader.result() == NEW.tolist()
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+def test_release_after_many_streams_breaks_no_capture(mode):
+    tensor = ad.tensor(Watched(NEW))
+    streams = [Stream() for _ in range(40)]
+    for stream in streams:
+        tensor.__dlpack__(stream=stream.handle)
+    with Gate(streams[39].handle):
+        ask(cu.cuMemsetD8Async, tensor.data_ptr, 1, 8, streams[39].handle)
+        with Capture(mode):
+            del tensor
+            gc.collect()
+            time.sleep(0.05)
+            assert Watched.freed == 0
+    wait_for_frees(1)
+
+
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+def test_release_for_another_threads_stream_breaks_no_capture(mode, flags):
+    """The legacy stream waits for it; while it must not be used the release waits."""
+    context, target, gates = ask(cu.cuCtxGetCurrent), Pinned(OLD), []
+    tensors = [ad.tensor(Watched(NEW))]
+    ready, leave = threading.Event(), threading.Event()
+
+    def use():
+        ask(cu.cuCtxSetCurrent, context)
+        gates.append(Gate(2))
+        tensors[0].__dlpack__(stream=2)
+        ask(cu.cuMemcpyAsync, int(target.pointer), tensors[0].data_ptr, NEW.nbytes, 2)
+        ready.set()
+        leave.wait(30)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        with Capture(mode, flags):
+            tensors.clear()
+            gc.collect()
+            time.sleep(0.05)
+            assert Watched.freed == 0
+        gates[0].open()
+        wait_for_frees(1)
+    finally:
+        gates[0].open()
+        leave.set()
+        thread.join(30)
+    assert target.array.tolist() == NEW.tolist()
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+def test_release_to_a_captured_producer_waits_for_the_event(mode):
+    """The producer's stream cannot wait for work from outside of its capture."""
+    producer, reader = Stream(), Reader()
+    tensor = ad.tensor(Watched(NEW, producer.handle))
+    with Gate(reader.stream.handle):
+        tensor.__dlpack__(stream=reader.stream.handle)
+        reader.read(tensor.data_ptr)
+        ask(cu.cuStreamBeginCapture, producer.handle, mode)
+        del tensor
+        gc.collect()
+        assert Watched.freed == 0
+        ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, producer.handle))
+    wait_for_frees(1)
+    assert reader.result() == NEW.tolist()
+
+
+@pytest.mark.parametrize("is_joined", [True, False])
+def test_release_in_the_producers_capture_is_ordered_by_the_graph(is_joined):
+    producer, side = Stream(), Stream()
+    fork, join = ask(cu.cuEventCreate, 2), ask(cu.cuEventCreate, 2)
+    tensor = ad.tensor(Watched(NEW, producer.handle))
+    tensor.synchronize()
+    other = Reader()
+    if not is_joined:
+        tensor.__dlpack__(stream=other.stream.handle)
+    ask(cu.cuStreamBeginCapture, producer.handle, MODES[1])
+    ask(cu.cuEventRecord, fork, producer.handle)
+    ask(cu.cuStreamWaitEvent, side.handle, fork, 0)
+    tensor.__dlpack__(stream=side.handle)
+    ask(cu.cuMemsetD8Async, tensor.data_ptr, 1, 8, side.handle)
+    del tensor
+    gc.collect()
+    assert Watched.freed == (1 if is_joined else 0)
+    ask(cu.cuEventRecord, join, side.handle)
+    ask(cu.cuStreamWaitEvent, producer.handle, join, 0)
+    ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, producer.handle))
+    wait_for_frees(1)
+    for event in (fork, join):
+        ask(cu.cuEventDestroy, event)
 
 
 @pytest.mark.parametrize("mode", MODES)

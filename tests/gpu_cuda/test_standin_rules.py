@@ -165,3 +165,34 @@ def test_question_about_a_captured_stream_breaks_the_capture(name, mode, where):
     with Broken(mode) as capture:
         code, *_ = where(lambda: getattr(cu, name)(capture.stream.handle))
         assert int(code) == UNSUPPORTED
+
+
+@pytest.mark.parametrize("where", [here, on_thread])
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+@pytest.mark.parametrize("mode", ALL_MODES, ids=lambda mode: mode.name[23:])
+def test_wait_for_the_context_breaks_its_captures(mode, flags, where):
+    with Broken(mode, flags):
+        assert int(where(cu.cuCtxSynchronize)[0]) == UNSUPPORTED
+
+
+def test_relaxed_thread_does_not_wait_for_the_context():
+    with Broken(RELAXED):
+        before = ask(cu.cuThreadExchangeStreamCaptureMode, RELAXED)
+        assert code_of(cu.cuCtxSynchronize) == UNSUPPORTED
+        ask(cu.cuThreadExchangeStreamCaptureMode, before)
+
+
+def test_wait_for_another_context_breaks_no_relaxed_capture():
+    """A handle is broader only where the captured stream belongs to it."""
+    with Capture(RELAXED):
+        ask(cu.cuCtxCreate, None, 0, 0)
+        ask(cu.cuCtxSynchronize)
+        ask(cu.cuCtxPopCurrent)
+
+
+@pytest.mark.parametrize("name", ["cuStreamQuery", "cuStreamSynchronize"])
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_legacy_stream_encompasses_blocking_captures(name, flags):
+    """The guide: querying or synchronizing it would do so to the captured streams."""
+    with (Broken if flags == 0 else Capture)(RELAXED, flags):
+        assert code_of(getattr(cu, name), 1) == (906 if flags == 0 else 0)

@@ -218,7 +218,9 @@ static PyMethodDef device_methods[] = {
     {"synchronize", device_synchronize, METH_NOARGS,
      "synchronize($self)\n--\n\n"
      "Block the host until all work on the device is complete. Raises\n"
-     "ExchangeError if the device has no runtime, DeviceError if it fails."},
+     "ExchangeError if the device has no runtime, DeviceError if it fails.\n"
+     "On CUDA and ROCm this breaks every capture into a graph that is in\n"
+     "progress on the device, as any wait for a whole device does."},
     {"__reduce__", device_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
