@@ -29,8 +29,11 @@ typedef struct blocks {
 /* A limit that all runtimes accept. */
 #define MAX_PITCH INT32_MAX
 
-/* Shorter rows are too small for one bus transfer each. */
+/* Shorter rows are too small for one bus transfer each, and a device copies
+ * them one by one. Up to FEW_ROWS of them are not worth building the
+ * kernels. */
 #define SHORT_ROW 64
+#define FEW_ROWS 1024
 
 /* An extent may be copied whole if it is at most DENSE times as large as the
  * elements, or at most SMALL bytes. */
@@ -140,16 +143,20 @@ choose_way(const ad_tensor *tensor, ad_device target, char order, bool kernels,
     bool from_host = ad_host_accessible(tensor->device);
     bool is_bus = from_host || ad_host_accessible(target);
     int64_t n = count_pieces(tensor, target, plan);
+    int64_t n_rows = plan->n * plan->rows.extent;
+    bool is_narrow = plan->width < SHORT_ROW && (is_bus || n_rows > FEW_ROWS);
     int64_t low, high;
     *out = WAY_BLOCKS;
-    if ((plan->n == 1 && plan->rows.extent == 1) ||
-        (n <= FEW_PIECES && !(is_bus && plan->width < SHORT_ROW))) {
+    if (n_rows == 1 || (n <= FEW_PIECES && !is_narrow)) {
         return AD_OK;
     }
     if (kernels && ad_device_equal(tensor->device, target) && !is_bus &&
         ad_loops_plan(tensor, order, &elements, NULL) == AD_OK &&
         count_launches(&elements) <= FEW_PIECES) {
         *out = WAY_KERNEL;
+        return AD_OK;
+    }
+    if (n <= FEW_PIECES && !is_bus) {
         return AD_OK;
     }
     ad_tensor_extent(tensor, &low, &high);

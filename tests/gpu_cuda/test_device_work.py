@@ -56,6 +56,37 @@ def test_strided_tensor_is_copied():
     assert np.asarray(copy.to("cpu")).tolist() == NEW.reshape(8, 8)[:, :3].tolist()
 
 
+def test_narrow_rows_are_copied_by_one_kernel(standin):
+    """Rows below 64 bytes, more than 1,024; fewer are not worth building the kernels."""
+
+    def count(n, width):
+        host = np.arange(n * width, dtype="int32").reshape(n, width)
+        memory = Memory(host)
+        turned = ad.Tensor.from_pointer(
+            memory.pointer, (width, n), "int32", "cuda:0", strides=(1, width), owner=memory
+        )
+        with standin.logged() as calls:
+            copy = ad.tensor(turned, copy=True, order="C")
+        assert np.array_equal(np.asarray(copy.to("cpu")), host.T)
+        blocks = sum(call.name.startswith("cuMemcpy2D") for call in calls)
+        return blocks, sum(call.name == "cuLaunchKernel" for call in calls)
+
+    assert count(5000, 8) == (0, 1)
+    assert count(128, 8) == (8, 0)
+
+
+def test_wide_rows_are_copied_by_the_driver(standin):
+    host = np.arange(5000 * 32, dtype="int32").reshape(5000, 32)
+    memory = Memory(host)
+    shown = ad.Tensor.from_pointer(
+        memory.pointer, (5000, 16), "int32", "cuda:0", strides=(32, 1), owner=memory
+    )
+    with standin.logged() as calls:
+        copy = ad.tensor(shown, copy=True)
+    assert np.array_equal(np.asarray(copy.to("cpu")), host[:, :16])
+    assert not any(call.name == "cuLaunchKernel" for call in calls)
+
+
 def test_upload_and_download():
     array = ad.array(NEW)
     there = array.to("cuda:0")
