@@ -5,6 +5,7 @@
 
 #include "base/wait.h"
 #include "copy/copy.h"
+#include "copy/staging.h"
 #include "order/device_owner.h"
 #include "base/owner.h"
 #include "order/deferred_release.h"
@@ -221,12 +222,14 @@ ad_session_open(const ad_session_request *request, ad_session *out,
     out->is_borrowed =
         is_cpu(request->source) && request->is_borrowed && !out->to_host;
     /* A non-blocking session does not query its stream. It treats the stream
-     * as busy, so borrowed memory is staged. */
+     * as busy, so pageable memory is staged. */
     out->has_queried = request->non_blocking;
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->operation, err);
     }
     AD_RETURN_IF_ERR(open_backend(request, &out->backend, err));
+    out->is_pageable = is_cpu(request->source) &&
+                       (out->backend->capabilities & AD_CAP_STAGES) != 0;
     AD_RETURN_IF_ERR(find_contexts(out, request, &expected, err));
     AD_RETURN_IF_ERR(choose_stream(out, request, expected, err));
     if (is_foreign_context(out)) {
@@ -358,29 +361,7 @@ wait_before_copy(ad_session *self, ad_error *err)
     return status;
 }
 
-/* --- borrowed memory ----------------------------------------------------- */
-
-/* Staged bytes of the user's memory that a copy is yet to read. The last
- * staging copy owns the ones before it. */
-typedef struct ad_staging_copy {
-    ad_owner base;
-    struct ad_staging_copy *next;
-    ad_memory *memory;
-} staging_copy;
-
-static void
-staging_copy_destroy(ad_owner *base)
-{
-    for (staging_copy *self = (staging_copy *)base; self != NULL;) {
-        staging_copy *next = self->next;
-        ad_owner_unref(&self->memory->base);
-        free(self);
-        self = next;
-    }
-}
-
-static const ad_owner_ops staging_copy_ops = {.destroy = staging_copy_destroy,
-                                              .name = "staging copy"};
+/* --- staging ------------------------------------------------------------- */
 
 /* Queries whether the stream is idle. If it is, a copy on it runs at once. */
 static ad_status
@@ -394,45 +375,20 @@ query_stream(ad_session *self, ad_error *err)
     return status;
 }
 
-/* Redirects the copy to a staging copy of the bytes. */
-static ad_status
-copy_to_staging(ad_session *self, ad_block_copy *copy, ad_error *err)
-{
-    size_t nbytes = copy->width * copy->height;
-    ad_block_copy on_host = *copy;
-    staging_copy *kept = malloc(sizeof(*kept));
-    if (kept == NULL) {
-        return ad_fail_memory(err, sizeof(*kept));
-    }
-    ad_status status = ad_memory_new((int64_t)nbytes, &kept->memory, err);
-    if (status != AD_OK) {
-        free(kept);
-        return status;
-    }
-    ad_owner_init(&kept->base, &staging_copy_ops);
-    kept->next = self->staging;
-    self->staging = kept;
-    on_host.target = ad_span_at(host_context(), kept->memory->data, 0);
-    on_host.target_pitch = copy->width;
-    copy_rows_on_host(&on_host);
-    copy->source = on_host.target;
-    copy->source_pitch = copy->width;
-    return AD_OK;
-}
-
 /* Borrowed memory is not read after the return, and its user does not wait for
- * other work on the stream. So the bytes are staged unless the stream is
- * idle. */
+ * other work on the stream. So the bytes are staged unless the stream is idle.
+ * Other memory is staged where a non-blocking copy of it might block. */
 static ad_status
-stage_borrowed(ad_session *self, ad_block_copy *copy, ad_error *err)
+stage(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
-    if (!self->is_borrowed) {
-        return AD_OK;
-    }
-    if (!self->has_queried) {
+    if (self->is_borrowed && !self->has_queried) {
         AD_RETURN_IF_ERR(query_stream(self, err));
     }
-    return self->is_idle ? AD_OK : copy_to_staging(self, copy, err);
+    bool is_staged = self->is_borrowed || self->is_pageable;
+    return is_staged && self->has_queried && !self->is_idle
+               ? ad_staging_add(&self->staging, self->context, copy,
+                                !self->is_borrowed, err)
+               : AD_OK;
 }
 
 /* --- copies -------------------------------------------------------------- */
@@ -452,7 +408,7 @@ ad_session_copy(ad_session *self, const ad_block_copy *asked, ad_error *err)
         return AD_OK;
     }
     if (from_host) {
-        AD_RETURN_IF_ERR(stage_borrowed(self, copy, err));
+        AD_RETURN_IF_ERR(stage(self, copy, err));
     }
     if (to_host) {
         AD_RETURN_IF_ERR(wait_before_copy(self, err));
@@ -581,9 +537,7 @@ finish_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
 {
     if (!self->is_borrowed) {
         keep_until_read(self, host, sync);
-        return AD_OK;
-    }
-    if (self->is_idle) {
+    } else if (self->is_idle) {
         ad_status status =
             self->backend->runs_on_host(self->context.device.id)
                 ? ad_sync_wait_briefly(sync, err)

@@ -32,6 +32,7 @@ typedef struct ad_session {
     ad_context memory; /* where the result is allocated; AD_CPU: malloc */
     bool to_host;      /* the host waits for the result */
     bool via_host;     /* the contexts cannot access each other's memory */
+    bool is_pageable;  /* the source is CPU memory that the runtime stages */
     bool is_borrowed;  /* of the request, for CPU memory that a device reads */
     bool has_queried;  /* is_idle is known */
     bool is_idle;      /* the stream was idle when the copy of borrowed memory

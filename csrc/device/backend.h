@@ -67,13 +67,15 @@ typedef enum ad_backend_capability {
     /* Copies and kernels return events of their own (see copy_with_event). An
      * extra record after them would be an operation of its own. */
     AD_CAP_WORK_HAS_EVENT = 1 << 8,
-    /* copy() from the device to pageable host memory blocks until the work
-     * before it on the stream is done. */
+    /* copy() to pageable host memory, and of more than AD_STAGED_AT_ONCE bytes
+     * from it, blocks until the work before it on the stream is done. */
     AD_CAP_STAGES = 1 << 9,
     /* A host thread that waits runs work of a device for which runs_on_host is
      * true. */
     AD_CAP_WAIT_HELPS = 1 << 10
 } ad_backend_capability;
+
+#define AD_STAGED_AT_ONCE ((size_t)64 << 10)
 
 /* The kind of memory that a pointer refers to, as its runtime sees it. */
 typedef enum ad_memory_kind {

@@ -174,6 +174,12 @@ finish(const char *name, uintptr_t stream)
     return fd_stream_synchronize(stream);
 }
 
+/* "For transfers from pageable host memory to device memory [of more than 64
+ * KB], a stream sync is performed before the copy is initiated"; "if pageable
+ * memory must first be staged to pinned memory, the driver may synchronize
+ * with the stream" (API synchronization behavior). */
+#define STAGED_AT_ONCE ((size_t)64 << 10)
+
 /* Pageable memory of the host is read at the call. */
 static int
 stage(fd_operation *o)
@@ -223,7 +229,8 @@ fd_copy_submit(const char *name, const fd_copy *copy, uintptr_t handle,
         return code;
     }
     if (from_pageable && !is_captured && !is_synchronous && fd_stages_host()) {
-        code = stage(&o);
+        code = source_size > STAGED_AT_ONCE ? finish(name, handle) : FD_OK;
+        code = code == FD_OK ? stage(&o) : code;
     }
     code = code == FD_OK ? fd_submit(handle, &o) : code;
     bool is_blocking = is_synchronous || (to_pageable && fd_stages_host());
