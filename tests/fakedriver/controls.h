@@ -35,8 +35,9 @@ FD_EXPORT void fake_set_free_waits(int on);
  * before it returns), or accessed as late as the contract allows (0). */
 FD_EXPORT void fake_set_staging(int on);
 
-/* A new stream gets the handle of the one that was destroyed last (1), as seen
- * on real drivers, or a handle that no stream had (0, default). */
+/* A new stream or event gets the handle of the one that was destroyed last (1),
+ * as seen on real drivers (rmm #649), or a handle that none had (0, default),
+ * so that each use of a destroyed one is reported. */
 FD_EXPORT void fake_set_handle_reuse(int on);
 
 FD_EXPORT void fake_set_version(int version);

@@ -90,6 +90,9 @@ int fd_n_devices(void);
  * is broken by an earlier asynchronous error. */
 int fd_enter(const char *name, uintptr_t stream);
 
+/* The function of this thread's last fd_enter(), for violations. */
+const char *fd_call_name(void);
+
 /* For the few functions that work before the start and in broken contexts. */
 int fd_enter_early(const char *name);
 
@@ -306,7 +309,10 @@ int fd_write_value(const char *name, void *address, uint32_t value,
 /* --- event.c ------------------------------------------------------------------- */
 
 typedef struct fd_event {
+    struct fd_event *next;
+    struct fd_event *previous;
     uint64_t handle;
+    uint64_t engine; /* the engine's handle */
     fd_context *context;
     unsigned flags; /* 1 blocking, 2 no timing, 4 interprocess */
     bool is_recorded;
@@ -321,6 +327,9 @@ int fd_event_record(uintptr_t handle, uintptr_t stream);
 int fd_event_query(uintptr_t handle);
 int fd_event_synchronize(uintptr_t handle);
 int fd_event_elapsed(uintptr_t start, uintptr_t end, float *out);
+
+/* FD_INVALID_HANDLE with NULL, and the use of a destroyed event is reported;
+ * FD_CONTEXT_DESTROYED with the event. */
 int fd_event_find_locked(uintptr_t handle, fd_event **out);
 
 /* --- memory.c, pool.c ------------------------------------------------------------ */
@@ -499,7 +508,7 @@ void fd_log_stub(const char *name);
 /* Settings of the tests. */
 bool fd_free_waits(void);     /* freeing used memory waits, like NVIDIA's */
 bool fd_stages_host(void);    /* pageable host memory is staged */
-bool fd_reuses_handles(void); /* of destroyed streams, for new ones */
+bool fd_reuses_handles(void); /* of destroyed objects, for new ones */
 int64_t fd_new_delay(void);   /* of queues from now on, in us */
 void fd_host_waits(const char *name); /* a call is about to block */
 

@@ -3,19 +3,86 @@
 
 #include <stdlib.h>
 
+#include "base/list.h"
+
 enum {
     NO_TIMING = 2
 };
 
+static fd_event *events; /* live ones */
+static AD_LIST(uint64_t) destroyed;
+static bool has_reused; /* a handle may differ from the engine's */
+
+static fd_event *
+by_handle(uintptr_t handle)
+{
+    void *data = NULL;
+    if (!has_reused) {
+        return ad_engine_event_data(handle, &data) == AD_ENGINE_OK ? data
+                                                                   : NULL;
+    }
+    fd_event *e = events;
+    while (e != NULL && e->handle != handle) {
+        e = e->next;
+    }
+    return e;
+}
+
+/* cuStreamGetCtx and others: "Passing an invalid handle will result in
+ * undefined behavior", and no probe tells. A driver may answer 400, work on
+ * another event, or crash. */
+static void
+report_destroyed_locked(uintptr_t handle)
+{
+    for (size_t i = 0; i < destroyed.n; i++) {
+        if (destroyed.items[i] == handle) {
+            fd_violation("%s used event %#zx, which is destroyed",
+                         fd_call_name(), (size_t)handle);
+            return;
+        }
+    }
+}
+
 int
 fd_event_find_locked(uintptr_t handle, fd_event **out)
 {
-    void *data = NULL;
-    if (ad_engine_event_data(handle, &data) != AD_ENGINE_OK || data == NULL) {
+    *out = by_handle(handle);
+    if (*out == NULL) {
+        report_destroyed_locked(handle);
         return FD_INVALID_HANDLE;
     }
-    *out = data;
     return (*out)->context->is_live ? FD_OK : FD_CONTEXT_DESTROYED;
+}
+
+static void
+link_locked(fd_event *event)
+{
+    event->handle = event->engine;
+    if (fd_reuses_handles() && destroyed.n > 0) {
+        has_reused = true;
+        event->handle = destroyed.items[--destroyed.n];
+    }
+    event->next = events;
+    if (events != NULL) {
+        events->previous = event;
+    }
+    events = event;
+}
+
+static void
+unlink_locked(fd_event *event)
+{
+    if (event->previous != NULL) {
+        event->previous->next = event->next;
+    } else {
+        events = event->next;
+    }
+    if (event->next != NULL) {
+        event->next->previous = event->previous;
+    }
+    if (ad_list_reserve(&destroyed, 1, NULL) == AD_OK) {
+        destroyed.items[destroyed.n++] = event->handle;
+    }
 }
 
 int
@@ -33,27 +100,31 @@ fd_event_create(unsigned flags, uintptr_t *out)
     event->context = context;
     event->flags = flags;
     int status = ad_engine_event_create(context->device, context, event,
-                                        &event->handle);
+                                        &event->engine);
     if (status != AD_ENGINE_OK) {
         free(event);
         return fd_code(status);
     }
+    fd_lock();
+    link_locked(event);
     *out = event->handle;
+    fd_unlock();
     return FD_OK;
 }
 
 int
 fd_event_destroy(uintptr_t handle)
 {
-    void *data = NULL;
+    fd_event *event;
     fd_lock();
-    int status = ad_engine_event_data(handle, &data);
-    if (status == AD_ENGINE_OK) {
-        status = ad_engine_event_destroy(handle);
-        free(data);
+    int code = fd_event_find_locked(handle, &event);
+    if (event != NULL) { /* that of a destroyed context, too */
+        unlink_locked(event);
+        code = fd_code(ad_engine_event_destroy(event->engine));
+        free(event);
     }
     fd_unlock();
-    return fd_code(status);
+    return code;
 }
 
 static int
@@ -64,7 +135,7 @@ record_locked(fd_stream *stream, fd_event *event)
     }
     int code = fd_stream_barrier_locked(stream);
     if (code == FD_OK) {
-        code = fd_code(ad_engine_event_record(event->handle, stream->queue));
+        code = fd_code(ad_engine_event_record(event->engine, stream->queue));
     }
     if (code == FD_OK) {
         event->capture = NULL;
@@ -112,11 +183,12 @@ refuse_captured_locked(const fd_event *event)
 }
 
 static int
-begin_wait(uintptr_t handle)
+begin_wait(uintptr_t handle, uint64_t *engine)
 {
     fd_event *event;
     fd_lock();
     int code = fd_event_find_locked(handle, &event);
+    *engine = event != NULL ? event->engine : 0;
     if (code == FD_OK) {
         code = refuse_captured_locked(event);
     }
@@ -130,17 +202,19 @@ begin_wait(uintptr_t handle)
 int
 fd_event_query(uintptr_t handle)
 {
-    int code = begin_wait(handle);
-    return code != FD_OK ? code : fd_code(ad_engine_event_query(handle));
+    uint64_t engine;
+    int code = begin_wait(handle, &engine);
+    return code != FD_OK ? code : fd_code(ad_engine_event_query(engine));
 }
 
 int
 fd_event_synchronize(uintptr_t handle)
 {
-    int code = begin_wait(handle);
+    uint64_t engine;
+    int code = begin_wait(handle, &engine);
     if (code == FD_OK) {
         fd_host_waits("event");
-        code = fd_code(ad_engine_event_synchronize(handle, fd_patience()));
+        code = fd_code(ad_engine_event_synchronize(engine, fd_patience()));
         fd_pools_release();
     }
     if (code == FD_TIMEOUT) {
@@ -166,11 +240,12 @@ fd_event_elapsed(uintptr_t start, uintptr_t end, float *out)
             (!event->is_recorded || (event->flags & NO_TIMING) != 0)) {
             code = FD_INVALID_HANDLE;
         }
+        const uint64_t engine = event != NULL ? event->engine : 0;
         fd_unlock();
         if (code != FD_OK) {
             return code;
         }
-        int status = ad_engine_event_time(handles[i], &times[i]);
+        int status = ad_engine_event_time(engine, &times[i]);
         if (status != AD_ENGINE_OK) {
             return fd_code(status);
         }

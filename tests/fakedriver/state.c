@@ -78,9 +78,18 @@ fd_enter_early(const char *name)
     return ad_engine_is_forked() ? FD_NOT_INITIALIZED : fd_log_call(name, 0);
 }
 
+static __thread const char *call_name;
+
+const char *
+fd_call_name(void)
+{
+    return call_name;
+}
+
 int
 fd_enter(const char *name, uintptr_t stream)
 {
+    call_name = name;
     if (ad_engine_is_forked() || !atomic_load(&is_started)) {
         return FD_NOT_INITIALIZED;
     }

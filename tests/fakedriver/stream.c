@@ -392,7 +392,7 @@ fd_stream_wait_event(uintptr_t handle, uintptr_t event_handle)
     } else if (code == FD_OK) {
         code = fd_stream_barrier_locked(stream);
         if (code == FD_OK) {
-            code = fd_code(ad_engine_queue_wait(stream->queue, event->handle));
+            code = fd_code(ad_engine_queue_wait(stream->queue, event->engine));
         }
     }
     fd_unlock();

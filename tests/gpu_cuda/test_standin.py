@@ -129,6 +129,43 @@ def test_stale_handles_are_refused(standin):
     assert standin.violations() == [f"cuEventRecord used stream {handle:#x}, which is destroyed"]
     ask(cu.cuEventDestroy, event)
     assert code_of(cu.cuEventQuery, event) == 400
+    number = int(event)
+    assert standin.violations() == [f"cuEventQuery used event {number:#x}, which is destroyed"]
+
+
+USES = {
+    "cuEventQuery": lambda event, stream: code_of(cu.cuEventQuery, event),
+    "cuEventSynchronize": lambda event, stream: code_of(cu.cuEventSynchronize, event),
+    "cuEventRecord": lambda event, stream: code_of(cu.cuEventRecord, event, stream),
+    "cuStreamWaitEvent": lambda event, stream: code_of(cu.cuStreamWaitEvent, stream, event, 0),
+    "cuEventDestroy_v2": lambda event, stream: code_of(cu.cuEventDestroy, event),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_call_with_a_destroyed_event_is_reported(standin, name):
+    stream, event = Stream(), ask(cu.cuEventCreate, 2)
+    number = int(event)
+    ask(cu.cuEventDestroy, event)
+    assert USES[name](number, stream.handle) == 400
+    assert standin.violations() == [f"{name} used event {number:#x}, which is destroyed"]
+
+
+def test_handles_are_given_out_again(standin):
+    """At once, although the work of the destroyed stream is pending (rmm #649)."""
+    standin.set_handle_reuse(1)
+    stream, event = Stream(), ask(cu.cuEventCreate, 2)
+    old, number = stream.handle, int(event)
+    gate = Gate(old)
+    ask(cu.cuEventRecord, event, old)
+    stream.destroy()
+    ask(cu.cuEventDestroy, event)
+    new, again = Stream(), ask(cu.cuEventCreate, 2)
+    assert new.handle == old and int(again) == number
+    assert new.is_done() and code_of(cu.cuEventQuery, number) == 0
+    gate.open()
+    ask(cu.cuEventDestroy, again)
+    assert standin.violations() == []
 
 
 @pytest.mark.usefixtures("two_devices")
