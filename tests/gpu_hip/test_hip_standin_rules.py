@@ -42,7 +42,7 @@ class Capture:
         return self
 
     def __exit__(self, *_):
-        code, graph = hip.hipStreamEndCapture(self.stream.object)
+        code, _ = hip.hipStreamEndCapture(self.stream.object)
         assert int(code) == (INVALIDATED if self.is_broken else 0)
 
 
