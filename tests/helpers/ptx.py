@@ -9,6 +9,7 @@ HEAD = """\
 #include <stdint.h>
 #include <string.h>
 static int n_misaligned;
+static int64_t n_executed;
 static uint32_t ctaid, ntid, tid, nctaid;
 
 static void
@@ -27,6 +28,12 @@ store(uint64_t to, const void *from, unsigned size, unsigned aligned)
 """
 
 TAIL = """
+int64_t
+helper_executed(void)
+{
+    return n_executed;
+}
+
 int
 helper_misaligned(void)
 {
@@ -170,8 +177,9 @@ def statement(text, params):
     return f"if ({'!' if negated else ''}{operand(guard.lstrip('!'))}) {{ {body} }}"
 
 
-def function(name, params, body):
+def function(name, params, body, *, is_counted):
     lines = []
+    count = "n_executed++; " if is_counted else ""
     for line in body.replace("\t", " ").splitlines():
         text = line.strip()
         registers = re.fullmatch(r"\.reg \.(\w+)\s+%\w+<(\d+)>;", text)
@@ -186,18 +194,19 @@ def function(name, params, body):
         elif text.endswith(":"):
             lines.append(f"{text};")
         elif text and not text.startswith(".pragma"):
-            lines.append(statement(text, params))
+            lines.append(count + statement(text, params))
     inner = "\n".join(f"    {line}" for line in lines)
     return f"static void\n{name}(const uint64_t *param)\n{{\n{inner}\n}}\n"
 
 
-def to_c(ptx):
-    """A C source with the kernels, `helper_run` of c_helpers/kernels.c and a count."""
+def to_c(ptx, *, is_counted=False):
+    """A C source with the kernels, `helper_run` of c_helpers/kernels.c and counts."""
     entries = re.findall(r"\.visible \.entry (\w+)\((.*?)\)\s*\{(.*?)^\}", ptx, re.S | re.M)
     parts = [HEAD]
     for name, declared, body in entries:
         names = re.findall(r"\.param \.u64 (\w+)", declared)
-        parts.append(function(name, {param: i for i, param in enumerate(names)}, body))
+        params = {param: i for i, param in enumerate(names)}
+        parts.append(function(name, params, body, is_counted=is_counted))
     table = ", ".join(name for name, _, _ in entries)
     parts.append(f"static void (*const kernels[])(const uint64_t *) = {{{table}}};\n")
     return "\n".join(parts) + TAIL

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -868,8 +869,23 @@ def test_ptx_assembles(library, tmp_path, target):
         pytest.skip("no ptxas (CUDA toolkit)")
     source = tmp_path / "kernels.ptx"
     source.write_text(text_of(library, PTX), encoding="utf-8")
-    done = compiler.run(["ptxas", f"-arch={target}", source, "-o", tmp_path / "kernels.cubin"])
+    command = ["ptxas", "-v", f"-arch={target}", source, "-o", tmp_path / "kernels.cubin"]
+    done = compiler.run(command)
     assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    registers = [int(number) for number in re.findall(r"Used (\d+) registers", said)]
+    spilled = re.findall(r"(\d+) bytes (?:stack frame|spill)", said)
+    assert len(registers) == len(names(library)) and set(spilled) == {"0"}
+    assert max(registers) <= 64  # four blocks of 256 are resident in a multiprocessor
+
+
+def test_ptx_takes_16_bytes_in_a_step(library):
+    """The path of 64 rows, for shares that are runs, is not in it."""
+    bodies = re.split(r"\.visible \.entry (\w+)\(", text_of(library, PTX))[1:]
+    bodies = dict(zip(bodies[::2], bodies[1::2], strict=True))
+    narrow = {name for name, body in bodies.items() if ".global.v2.u64" not in body}
+    assert narrow == {"ad_count_bits", "ad_reduce"}  # eight loads of 8 bytes in flight
+    assert bodies["ad_fill_nulls"].count(";") < 700
 
 
 # --- columns and rows -------------------------------------------------------------------------
