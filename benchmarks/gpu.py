@@ -286,12 +286,15 @@ def paths(quick=False):
 def line(row):
     if "not_measured" in row:
         return f"{row['name']:<64} not measured: {row['not_measured']}"
+    if "ours" not in row:
+        return row["name"]
     ours = row["ours"]["median"]
     rate = f"{row['bytes'] / ours:10.1f} GB/s" if row.get("bytes") else " " * 15
     peers = "  ".join(
-        f"{peer['label']} {peer['median'] / 1e3:.2f} us ({peer['ratio']:.2f}x)"
+        f"{peer['label']} {peer['median'] / 1e3:.2f} us"
+        + (f" ({peer['ratio']:.2f}x)" if "ratio" in peer else "")
         for peer in row["peers"]
-        if "ratio" in peer
+        if "median" in peer
     )
     return f"{row['name']:<64} {ours / 1e3:12.2f} us {rate}   {peers}"
 
@@ -321,7 +324,12 @@ def main():
     parser.add_argument("--only", default="", help="rows with this text in their name")
     parser.add_argument("--quick", action="store_true", help="small sizes, few repeats")
     parser.add_argument("--standin", action="store_true", help="on the stand-in driver")
+    parser.add_argument("--show", metavar="FILE", help="print what --json wrote, or run.py's")
     arguments = parser.parse_args()
+    if arguments.show:
+        report = json.loads(Path(arguments.show).read_text(encoding="utf-8"))
+        print(*map(line, report["paths"]), sep="\n")
+        return 0
     if arguments.standin:
         use_standin()
     from run import measure_path

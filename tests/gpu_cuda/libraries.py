@@ -5,6 +5,7 @@ do not synchronize with the legacy stream. `on` makes a stream the current one o
 """
 
 import contextlib
+import functools
 import importlib
 
 import gpu
@@ -349,16 +350,21 @@ ON_A_GPU = {"torch": Torch, "cupy": CuPy, "jax": Jax, "rmm": Rmm, "cudf": Cudf}
 ALL = ANYWHERE | ON_A_GPU
 
 
+@functools.cache
+def has_gpu(name):
+    """To ask jax takes a second each time."""
+    return ALL[name]().has_gpu()
+
+
 def get(name):
     """The library, or a skip."""
     if name in ON_A_GPU and not gpu.IS_REAL:
         pytest.skip(f"needs a GPU, and {name}")
     if ALL[name].module is not None:
         pytest.importorskip(ALL[name].module)
-    library = ALL[name]()
-    if not library.has_gpu():
+    if not has_gpu(name):
         pytest.skip(f"needs a GPU build of {name}")
-    return library
+    return ALL[name]()
 
 
 def pairs(producers=None, consumers=None):

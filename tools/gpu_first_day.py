@@ -1,0 +1,218 @@
+"""Builds arrowdev on a machine with a GPU, runs its CUDA suite there and takes figures.
+
+    python tools/gpu_first_day.py OUT                     # all of it, in 9 minutes at most
+    python tools/gpu_first_day.py OUT --only build,suite  # some steps
+    python tools/gpu_first_day.py OUT --files races       # files of the suite that match
+
+OUT gets seven files at most; report.md is the one to read first, and is printed at the end.
+docs/internals/gpu_first_day.md says what the steps are, and what to look at.
+"""
+
+import argparse
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SUITE = ROOT / "tests" / "gpu_cuda"
+# What says most comes first, in case the time does not suffice.
+FIRST = ("libraries", "races", "graphs", "memory_kinds", "ending", "exchange", "release")
+NOT_HERE = ("figures",)  # benchmarks/gpu.py measures more
+PACKAGES = (
+    "torch", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba-cuda", "cuda-core", "cuda-bindings",
+    "cudf-cu13", "rmm-cu13", "numpy", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist",
+)  # fmt: skip
+LIMITS_S = {"build": 240, "machine": 60, "suite": 400, "docs": 100, "figures": 240}
+FILE_LIMIT_S = 180
+
+
+def has(module):
+    return importlib.util.find_spec(module) is not None
+
+
+class Run:
+    def __init__(self, out, seconds):
+        self.out, self.end = out, time.monotonic() + seconds
+        self.lines = []
+        self.is_good = True
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+            ),
+            "PYTHONUNBUFFERED": "1",
+            "ARROWDEV_GPU": "1",
+        }
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def say(self, line, *, is_good=True):
+        self.is_good &= is_good
+        self.lines.append(line)
+        print(line, flush=True)
+
+    def call(self, title, arguments, log, limit, **environment):
+        """Runs a program, adds what it prints to a log, and returns (exit status, output)."""
+        limit = min(limit, self.left())
+        if limit < 5:
+            self.say(f"- {title}: LEFT OUT, no time", is_good=False)
+            return None, ""
+        start = time.monotonic()
+        try:
+            done = subprocess.run(
+                arguments,
+                cwd=ROOT,
+                env=self.environment | environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=limit,
+            )
+            status, output = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as error:
+            status, output = "ran out of time", error.stdout or b""
+        except OSError as error:
+            status, output = str(error), b""
+        output = output.decode(errors="replace")
+        with open(self.out / log, "a", encoding="utf-8") as file:
+            file.write(f"=== {title}: {status}\n$ {' '.join(map(str, arguments))}\n{output}\n")
+        seconds = time.monotonic() - start
+        self.say(f"- {title}: {status or 'ok'}, {seconds:.0f} s", is_good=status == 0)
+        return status, output
+
+
+# --- steps --------------------------------------------------------------------------------
+
+
+def build(run, arguments):
+    """In place, or nothing where arrowdev can be imported from elsewhere."""
+    if arguments.installed:
+        run.say("- build: --installed, so none")
+        return
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    status, output = run.call(
+        "build", [*command, f"-j{os.cpu_count()}"], "build.log", LIMITS_S["build"]
+    )
+    if status != 0:
+        run.say("```\n" + "\n".join(output.splitlines()[-15:]) + "\n```")
+        raise SystemExit(finish(run))
+
+
+def machine(run, arguments):
+    run.say(f"- {platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} CPUs")
+    from importlib import metadata
+
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    run.say(f"- {', '.join(found)}")
+    query = "--query-gpu=name,driver_version,memory.total,compute_cap"
+    _, output = run.call("nvidia-smi", ["nvidia-smi", query, "--format=csv"], "machine.txt", 30)
+    for line in output.splitlines()[1:]:
+        run.say(f"- {line}")
+    doctor = [sys.executable, "-m", "arrowdev", "doctor"]
+    run.call("doctor", doctor, "machine.txt", LIMITS_S["machine"])
+
+
+def files_of_the_suite(wanted):
+    """The files in the order in which they run."""
+    names = [path.stem.removeprefix("test_") for path in SUITE.glob("test_*.py")]
+    names = [name for name in names if name not in NOT_HERE and re.search(wanted, name)]
+    return sorted(names, key=lambda name: (name not in FIRST, [*FIRST, name].index(name), name))
+
+
+def suite(run, arguments):
+    """Each file in a process of its own: a fault breaks a process for good. xdist replaces a
+    worker that a timeout has ended, so that the other tests of the file still run."""
+    totals = dict.fromkeys(("passed", "failed", "errors", "skipped"), 0)
+    failures = []
+    end = time.monotonic() + LIMITS_S["suite"]
+    worker = ["-n", "1", "--max-worker-restart", "8"] if has("xdist") else []
+    for name in files_of_the_suite(arguments.files):
+        status, output = run.call(
+            f"suite, {name}",
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"),
+                *("-c", str(ROOT / "pyproject.toml"), *worker, str(SUITE / f"test_{name}.py")),
+            ],
+            "suite.log",
+            min(FILE_LIMIT_S, end - time.monotonic()),
+            ARROWDEV_SUITE="cuda",
+        )
+        last = [line for line in output.splitlines() if " in " in line and line[-1] in "s)"]
+        for n, what in re.findall(r"(\d+) (passed|failed|errors?|skipped)", (last or [""])[-1]):
+            totals["errors" if what == "error" else what] += int(n)
+        failures += re.findall(r"^(?:FAILED|ERROR) .*", output, re.M)
+        if status not in (0, None) and not last:
+            failures.append(f"test_{name}.py did not come to its end")
+    run.say("- suite: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
+    shown = [line.replace(f"{SUITE}/", "")[:180] for line in failures]
+    if shown:
+        run.say("```\n" + "\n".join(shown[:60]) + "\n```", is_good=False)
+
+
+def docs(run, arguments):
+    """The examples that are marked with `needs: GPU`."""
+    run.call(
+        "examples of the documentation",
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"),
+            *("-c", str(ROOT / "pyproject.toml"), "-k", "example_runs and (devices or recipes)"),
+            str(ROOT / "tests" / "docs" / "test_docs.py"),
+        ],
+        "docs.log",
+        LIMITS_S["docs"],
+    )
+
+
+def figures(run, arguments):
+    benchmarks, file = ROOT / "benchmarks", run.out / "devices.json"
+    devices = [
+        *(sys.executable, str(benchmarks / "run.py"), "--devices", "--repeats", "15"),
+        *("--only", "^GPU", "--json", file),
+    ]
+    run.call("benchmarks/run.py --devices", devices, "figures.txt", LIMITS_S["figures"])
+    if file.exists():
+        show = [sys.executable, str(benchmarks / "gpu.py"), "--show", file]
+        _, output = run.call("the same in GB/s", show, "figures.txt", 60)
+        run.say(f"```\n{output.strip()[:7000]}\n```")
+
+
+STEPS = {step.__name__: step for step in (build, machine, suite, figures, docs)}
+
+
+def finish(run):
+    run.say(f"\n{'all is well' if run.is_good else 'NOT ALL IS WELL'}")
+    (run.out / "report.md").write_text("\n".join(run.lines) + "\n", encoding="utf-8")
+    return 0 if run.is_good else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, help="folder for what was found")
+    parser.add_argument("--minutes", type=float, default=9, help="for all steps together")
+    parser.add_argument("--only", default=",".join(STEPS), help="names of steps, by commas")
+    parser.add_argument("--files", default="", help="files of the suite that match")
+    parser.add_argument("--installed", action="store_true", help="import arrowdev as it is found")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    arguments.out = arguments.out.resolve()
+    run = Run(arguments.out, 60 * arguments.minutes)
+    if arguments.installed:
+        run.environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+    for name in arguments.only.split(","):
+        run.say(f"\n## {name}\n")
+        STEPS[name](run, arguments)
+    return finish(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
