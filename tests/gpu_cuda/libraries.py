@@ -6,6 +6,7 @@ do not synchronize with the legacy stream. `on` makes a stream the current one o
 
 import contextlib
 import functools
+import gc
 import importlib
 
 import gpu
@@ -352,8 +353,11 @@ ALL = ANYWHERE | ON_A_GPU
 
 @functools.cache
 def has_gpu(name):
-    """To ask jax takes a second each time."""
-    return ALL[name]().has_gpu()
+    """Asked once: jax takes a second. The library's objects stay out of later collections."""
+    found = ALL[name]().has_gpu()
+    gc.collect()
+    gc.freeze()
+    return found
 
 
 def get(name):
