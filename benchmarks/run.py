@@ -35,13 +35,14 @@ MEMORY_ROW = "bytes held per imported column"
 MEMORY_GOAL = Goal(at_most=64)
 MARKERS = ("<!-- table: begin -->", "<!-- table: end -->")
 DEVICE_MARKERS = ("<!-- devices: begin -->", "<!-- devices: end -->")
+GPU_MARKERS = ("<!-- gpu: begin -->", "<!-- gpu: end -->")
 STREAM_MARKERS = ("<!-- streams: begin -->", "<!-- streams: end -->")
 KERNEL_MARKERS = ("<!-- kernels: begin -->", "<!-- kernels: end -->")
 PLACES = {
     "kernels": KERNEL_MARKERS,
     "devices": DEVICE_MARKERS,
     "copies": DEVICE_MARKERS,
-    "gpu": DEVICE_MARKERS,
+    "gpu": GPU_MARKERS,
     "streams": STREAM_MARKERS,
 }
 
@@ -337,9 +338,12 @@ def markdown_table(report):
 
 
 def write_markdown(file, report):
-    """The rows of exchange, kernels, devices and streams, each to its place."""
-    for markers in (MARKERS, KERNEL_MARKERS, DEVICE_MARKERS, STREAM_MARKERS):
+    """The rows of exchange, kernels, devices and streams, each to its place. Without a GPU, the
+    figures of one that are there stay."""
+    for markers in (MARKERS, KERNEL_MARKERS, DEVICE_MARKERS, STREAM_MARKERS, GPU_MARKERS):
         rows = [row for row in report["paths"] if PLACES.get(row["group"], MARKERS) == markers]
+        if markers == GPU_MARKERS:
+            rows = rows if any("ours" in row for row in rows) else []
         if rows:
             write_table(file, markdown_table(report | {"paths": rows}), markers)
 

@@ -184,6 +184,7 @@ ARGUMENTS = {
     "cuCtxGetCurrent": (ctypes.addressof(BUFFER),),
     "cuCtxGetDevice": (ctypes.addressof(BUFFER),),
     "cuStreamGetCtx": (PRODUCER, ctypes.addressof(BUFFER)),
+    "cuStreamGetId": (PRODUCER, ctypes.addressof(BUFFER)),
     "cuPointerGetAttributes": (
         4,
         ctypes.addressof(ATTRIBUTES),

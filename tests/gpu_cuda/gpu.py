@@ -49,7 +49,8 @@ class Pinned:
         self.array[...] = array
 
     def __del__(self):
-        cu.cuMemFreeHost(self.pointer)
+        if cu is not None:  # the process does not end
+            cu.cuMemFreeHost(self.pointer)
 
 
 class Memory:
@@ -93,7 +94,8 @@ class Memory:
             ask(cu.cuCtxPopCurrent)
 
     def __del__(self):
-        self.free()
+        if cu is not None:
+            self.free()
 
 
 class Watched(Memory):

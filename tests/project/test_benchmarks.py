@@ -93,7 +93,10 @@ def devices(tmp_path_factory):
     compiler.command()  # skips without a device
     folder = tmp_path_factory.mktemp("devices")
     page = folder / "page.md"
-    page.write_text("<!-- devices: begin -->\nold\n<!-- devices: end -->\nafter\n")
+    page.write_text(
+        "<!-- devices: begin -->\nold\n<!-- devices: end -->\nafter\n"
+        "<!-- gpu: begin -->\nkept\n<!-- gpu: end -->\n"
+    )
     done = run("--quick", "--devices", "--only", "^(?!.*16 MiB)", "--json", "r.json",
                "--markdown", "page.md", cwd=folder)  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -104,7 +107,8 @@ def test_device_rows(devices):
     report, page = devices
     groups = {row["group"] for row in report["paths"]}
     assert groups == {"devices", "copies", "gpu"}
-    assert page.startswith("<!-- devices: begin -->\n| path |") and page.endswith("after\n")
+    assert page.startswith("<!-- devices: begin -->\n| path |")
+    assert page.partition("after\n")[2] == "<!-- gpu: begin -->\nkept\n<!-- gpu: end -->\n"
     for row in report["paths"]:
         if "not_measured" in row:
             assert row["group"] != "devices", row["not_measured"]
