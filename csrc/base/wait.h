@@ -42,6 +42,17 @@ void ad_wait_end(void *saved);
 void *ad_release_begin(void);
 void ad_release_end(void *exception);
 
+/* Such a call of the callback `member` of the struct `it`, unless it is
+ * NULL. */
+#define AD_RELEASE(it, member)                                                \
+    do {                                                                      \
+        if ((it)->member != NULL) {                                           \
+            void *exception_ = ad_release_begin();                            \
+            (it)->member(it);                                                 \
+            ad_release_end(exception_);                                       \
+        }                                                                     \
+    } while (0)
+
 /* --- interruptible waits ------------------------------------------------- */
 
 typedef struct ad_wait {

@@ -19,11 +19,7 @@ static void
 imported_destroy(ad_owner *base)
 {
     imported *self = (imported *)base;
-    if (self->array.array.release != NULL) {
-        void *exception = ad_release_begin();
-        self->array.array.release(&self->array.array);
-        ad_release_end(exception);
-    }
+    AD_RELEASE(&self->array.array, release);
     free(self);
 }
 

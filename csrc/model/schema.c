@@ -180,9 +180,7 @@ static void
 imported_destroy(ad_owner *self)
 {
     imported *tree = (imported *)self;
-    void *exception = ad_release_begin();
-    tree->root.release(&tree->root);
-    ad_release_end(exception);
+    AD_RELEASE(&tree->root, release);
     free(tree);
 }
 

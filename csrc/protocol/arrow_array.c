@@ -150,8 +150,8 @@ is_bool8(const struct ArrowSchema *node)
            extension.kind == AD_EXTENSION_BOOL8;
 }
 
-/* Refuses `wanted` where it is no representation of the same data: here, and in
- * the columns of a batch. `name` is the column's, or empty. */
+/* Refuses `wanted` where it is no representation of the same data: here, and
+ * in the columns of a batch. `name` is the column's, or empty. */
 static int
 check_node(ad_state *state, const struct ArrowSchema *node,
            const struct ArrowSchema *wanted, const char *name)

@@ -3,9 +3,9 @@
  *
  * An adapter holds a reference on the stream that it reads and releases it
  * with the last batch at the latest. It reads a batch only when one is
- * requested; ad_array_stream_to() also reads `prefetch` batches ahead. A failure is
- * reported after the batches that preceded it, with the text and the errno of
- * the stream that failed.
+ * requested; ad_array_stream_to() also reads `prefetch` batches ahead. A
+ * failure is reported after the batches that preceded it, with the text and
+ * the errno of the stream that failed.
  */
 #ifndef AD_STREAM_ADAPTERS_H
 #define AD_STREAM_ADAPTERS_H
@@ -61,7 +61,7 @@ AD_MUST_CHECK ad_status ad_array_stream_chain(ad_array_stream_list *list,
                                               ad_array_stream **out,
                                               ad_error *err);
 
-/* The list of an ad_array_stream_chain(); NULL for a source of another kind. */
+/* The list of a chain; NULL for a source of another kind. */
 ad_array_stream_list *ad_array_stream_chain_list(ad_batch_source *source);
 
 #endif /* AD_STREAM_ADAPTERS_H */

@@ -220,11 +220,7 @@ ad_array_stream_export_device(ad_array_stream *stream,
 void
 ad_device_stream_holder_free(struct ArrowDeviceArrayStream *holder)
 {
-    if (holder->release != NULL) {
-        void *exception = ad_release_begin();
-        holder->release(holder);
-        ad_release_end(exception);
-    }
+    AD_RELEASE(holder, release);
     free(holder);
 }
 
@@ -258,11 +254,7 @@ ad_array_stream_export_host(ad_array_stream *stream,
 void
 ad_array_stream_holder_free(struct ArrowArrayStream *holder)
 {
-    if (holder->release != NULL) {
-        void *exception = ad_release_begin();
-        holder->release(holder);
-        ad_release_end(exception);
-    }
+    AD_RELEASE(holder, release);
     free(holder);
 }
 

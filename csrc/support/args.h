@@ -93,8 +93,8 @@ int ad_parse_optional_bool(PyObject *value, const char *name, int *out);
 int ad_parse_bool(PyObject *value, const char *name, bool *out);
 
 /* Parse a device: a str, a (type, id) tuple, a Device, or a device of another
- * library (arrowdev/_device.py). Returns 0, or -1 with TypeError, ValueError or
- * the exception of that library. */
+ * library (arrowdev/_device.py). Returns 0, or -1 with TypeError, ValueError
+ * or the exception of that library. */
 int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
 
 /* Parse a type: a format string, a common name, a Schema or any object with

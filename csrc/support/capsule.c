@@ -8,32 +8,6 @@
 #include "model/schema.h"
 #include "support/errors.h"
 
-static void
-free_dlpack(ad_dl_managed *managed)
-{
-    if (managed->deleter != NULL) {
-        managed->deleter(managed);
-    }
-}
-
-static void
-free_dlpack_versioned(ad_dl_managed_versioned *managed)
-{
-    if (managed->deleter != NULL) {
-        managed->deleter(managed);
-    }
-}
-
-static void
-free_handler(struct ArrowAsyncDeviceStreamHandler *handler)
-{
-    if (handler->release != NULL) {
-        void *exception = ad_release_begin();
-        handler->release(handler);
-        ad_release_end(exception);
-    }
-}
-
 /* Does the capsule still have its name? A consumer that restores the name
  * after a failure may use a copy of it. */
 static bool
@@ -58,13 +32,13 @@ is_live(PyObject *capsule, const char *name)
     X(DEVICE_STREAM, struct ArrowDeviceArrayStream,                           \
       "arrow_device_array_stream", NULL, ad_device_stream_holder_free(it),    \
       it->release == NULL)                                                    \
-    X(DLPACK, ad_dl_managed, "dltensor", "used_dltensor", free_dlpack(it),    \
-      false)                                                                  \
+    X(DLPACK, ad_dl_managed, "dltensor", "used_dltensor",                     \
+      AD_RELEASE(it, deleter), false)                                         \
     X(DLPACK_VERSIONED, ad_dl_managed_versioned, "dltensor_versioned",        \
-      "used_dltensor_versioned", free_dlpack_versioned(it), false)            \
+      "used_dltensor_versioned", AD_RELEASE(it, deleter), false)              \
     X(ASYNC_HANDLER, struct ArrowAsyncDeviceStreamHandler,                    \
       "arrowdev_async_device_stream_handler",                                 \
-      "used_arrowdev_async_device_stream_handler", free_handler(it),          \
+      "used_arrowdev_async_device_stream_handler", AD_RELEASE(it, release),   \
       it->release == NULL)
 
 /* One destructor per kind, so that no destructor looks up its kind. */

@@ -193,11 +193,11 @@ software_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     return AD_OK;
 }
 
+/* New memory has no earlier use to wait for on the stream. */
 static ad_status
 software_allocate(ad_context context, ad_stream stream, size_t nbytes,
                   void **out, ad_error *err)
 {
-    (void)stream; /* new memory has no earlier use to wait for */
     ENTER(context.device.id);
     return result(err, context, SLOT,
                   ad_engine_allocate((int)context.device.id, nbytes,

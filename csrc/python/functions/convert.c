@@ -95,8 +95,8 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     return PyObject_Vectorcall(state->convert_helper, args, 4, NULL);
 }
 
-/* Imports the object of convert() as an Array or a Tensor: as a Tensor if nulls=
- * says what becomes of nulls. *copy is what is still to be done. */
+/* Imports the object of convert() as an Array or a Tensor: as a Tensor if
+ * nulls= says what becomes of nulls. *copy is what is still to be done. */
 static PyObject *
 import_for_convert(ad_state *state, PyObject *object,
                    const ad_request *request, ad_tensor_options *options,
