@@ -232,9 +232,6 @@ answer_request(ad_state *state, const ad_array *array, PyObject *requested,
     ad_schema schema;
     ad_error err;
     bool is_same;
-    if (requested == NULL) {
-        return 0;
-    }
     if (ad_arrow_check_requested(state, array->schema, requested) < 0) {
         return -1;
     }
@@ -317,7 +314,9 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
 {
     ad_array answer;
     PyObject *unkept = NULL;
-    int is_other = answer_request(state, array, requested, &answer);
+    int is_other = requested != NULL
+                       ? answer_request(state, array, requested, &answer)
+                       : 0;
     if (is_other < 0) {
         return NULL;
     }

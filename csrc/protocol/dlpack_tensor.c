@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "abi/arrow_c.h"
+#include "base/wait.h"
 #include "order/device_owner.h"
 
 /* --- import -------------------------------------------------------------- */
@@ -17,9 +18,11 @@ typedef struct managed_owner {
 void
 ad_dlpack_delete(void *managed, bool is_versioned)
 {
+    void *exception = ad_release_begin();
     ad_capsule_free(is_versioned ? AD_CAPSULE_DLPACK_VERSIONED
                                  : AD_CAPSULE_DLPACK,
                     managed);
+    ad_release_end(exception);
 }
 
 static void

@@ -33,9 +33,10 @@ is_live(PyObject *capsule, const char *name)
       "arrow_device_array_stream", NULL, ad_device_stream_holder_free(it),    \
       it->release == NULL)                                                    \
     X(DLPACK, ad_dl_managed, "dltensor", "used_dltensor",                     \
-      AD_RELEASE(it, deleter), false)                                         \
+      if (it->deleter != NULL) it->deleter(it), false)                        \
     X(DLPACK_VERSIONED, ad_dl_managed_versioned, "dltensor_versioned",        \
-      "used_dltensor_versioned", AD_RELEASE(it, deleter), false)              \
+      "used_dltensor_versioned", if (it->deleter != NULL) it->deleter(it),    \
+      false)                                                                  \
     X(ASYNC_HANDLER, struct ArrowAsyncDeviceStreamHandler,                    \
       "arrowdev_async_device_stream_handler",                                 \
       "used_arrowdev_async_device_stream_handler", AD_RELEASE(it, release),   \
