@@ -15,9 +15,13 @@ enum {
     AD_GPU_INVALID_VALUE = 1,
     AD_GPU_OUT_OF_MEMORY = 2,
     AD_GPU_DEINITIALIZED = 4,
+    AD_GPU_DEVICE_UNAVAILABLE = 46,
     AD_GPU_NO_DEVICE = 100,
     AD_GPU_INVALID_DEVICE = 101,
     AD_GPU_INVALID_CONTEXT = 201,
+    AD_GPU_ECC_UNCORRECTABLE = 214,
+    AD_GPU_NVLINK_UNCORRECTABLE = 220,
+    AD_GPU_CONTAINED = 226,
     AD_GPU_INVALID_HANDLE = 400,
     AD_GPU_NOT_READY = 600,
     AD_GPU_ILLEGAL_ADDRESS = 700,
@@ -26,11 +30,14 @@ enum {
     AD_GPU_ASSERT = 710,
     AD_GPU_HARDWARE_STACK_ERROR = 714, /* first of the errors of kernels */
     AD_GPU_LAUNCH_FAILED = 719,        /* last of the errors of kernels */
-    AD_GPU_CAPTURE_UNSUPPORTED = 900,  /* first of the errors of capture */
+    AD_GPU_TENSOR_MEMORY_LEAK = 721,
+    AD_GPU_MPS_CLIENT_TERMINATED = 810,
+    AD_GPU_CAPTURE_UNSUPPORTED = 900, /* first of the errors of capture */
     AD_GPU_CAPTURE_INVALIDATED = 901,
     AD_GPU_CAPTURE_IMPLICIT = 906,
     AD_GPU_CAPTURED_EVENT = 907,
-    AD_GPU_CAPTURE_WRONG_THREAD = 908 /* last of the errors of capture */
+    AD_GPU_CAPTURE_WRONG_THREAD = 908, /* last of the errors of capture */
+    AD_GPU_EXTERNAL_DEVICE = 911
 };
 
 enum {

@@ -155,8 +155,8 @@ LAYOUTS = {
     ),
     "CUmemLocation": ("cu_location", "type:type id:id"),
     "CUmemPoolProps": (
-        "cu_pool_properties",
-        "allocation:allocType handles:handleTypes location:location "
+        "fd_pool_properties",
+        "allocation:allocType handles:handleTypes location:location.type id:location.id "
         "security:win32SecurityAttributes max_size:maxSize usage:usage",
     ),
     "CUDA_GRAPH_INSTANTIATE_PARAMS": (
@@ -170,7 +170,11 @@ def test_structs(cuda):
     """The stand-in's header and cuda.h declare the same functions, so only types are compared."""
     face = (FOLDER / "cuda_face.h").read_text(encoding="utf-8")
     own = face[face.index("typedef struct cu_location") : face.index("#define FD_PLAIN")]
-    lines = ["#include <cuda.h>", "#include <stddef.h>", "#include <stdint.h>", own]
+    shared = (FOLDER / "driver.h").read_text(encoding="utf-8")
+    pool = re.search(
+        r"typedef struct fd_pool_properties \{.*?\} fd_pool_properties;", shared, re.S
+    )
+    lines = ["#include <cuda.h>", "#include <stddef.h>", "#include <stdint.h>", own, pool[0]]
     for theirs, (ours, fields) in LAYOUTS.items():
         lines.append(f'_Static_assert(sizeof({ours}) == sizeof({theirs}), "{ours}");')
         for field in fields.split():

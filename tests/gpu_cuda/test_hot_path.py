@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from gpu import NEW, Held, Memory, Stream
+from gpu import NEW, Held, Memory, Stream, ask, cu
 
 import arrowdev as ad
 
@@ -113,6 +113,28 @@ def test_record_determines_the_device_of_a_stream(standin, memory):
     del tensor
     assert "cuCtxGetCurrent" not in names(calls)
     assert "cuCtxPushCurrent_v2" not in names(calls)
+
+
+def test_context_is_guessed_again_after_streams_of_others(standin, memory):
+    """The context of a stream may be a green one; after that most are the primary one again."""
+    ask(cu.cuCtxCreate, None, 0, 0)
+    other = Stream()
+    ask(cu.cuCtxPopCurrent)
+    source = Exchanged(memory)
+
+    def n_asked():
+        with standin.logged() as calls:
+            ad.tensor(source)
+        return names(calls).count("cuStreamGetCtx")
+
+    with ad.use_stream(Stream()):
+        least = min(n_asked() for _ in range(70))
+        assert n_asked() == least
+    with ad.use_stream(other):
+        ad.tensor(source)
+    with ad.use_stream(Stream()):
+        counts = [n_asked() for _ in range(70)]
+    assert counts[0] == least + 1 and counts[-1] == least
 
 
 def test_host_memory_makes_no_call(standin):

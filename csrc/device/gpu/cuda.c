@@ -35,10 +35,13 @@ static const ad_library library = {
     .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
 };
 
+/* A wrong guess costs a call that fails, and a right one saves a call. */
+#define N_NO_GUESSES 64
+
 struct cuda_device {
     int device;              /* CUdevice */
     _Atomic(void *) primary; /* primary context, never released */
-    atomic_bool has_others;  /* a stream of a non-primary context was seen */
+    atomic_int no_guesses;   /* so many streams are not guessed */
     ad_gpu_pools pools;
 };
 
@@ -331,15 +334,16 @@ device_of_context(void *handle, int64_t *out)
     if (result.code == AD_GPU_SUCCESS && *out >= 0) {
         remember_primary(*out);
         if (id_of_primary(handle) < 0) {
-            atomic_store_explicit(&devices[*out].has_others, true,
+            atomic_store_explicit(&devices[*out].no_guesses, N_NO_GUESSES,
                                   memory_order_relaxed);
         }
     }
     return result;
 }
 
-/* The primary context, unless a stream of another one was seen. Not for
- * default streams, which belong to the current context. */
+/* The primary context, unless a stream of another one was seen lately. A green
+ * context is another one, too. Not for default streams, which belong to the
+ * current context. Threads may lose a count to each other. */
 static bool
 cuda_likely_context(ad_stream stream, ad_device device, ad_context *out)
 {
@@ -347,11 +351,15 @@ cuda_likely_context(ad_stream stream, ad_device device, ad_context *out)
         device.id >= n_devices || stream.handle <= AD_CUDA_STREAM_PER_THREAD) {
         return false;
     }
-    const struct cuda_device *on = &devices[device.id];
+    struct cuda_device *on = &devices[device.id];
+    int left = atomic_load_explicit(&on->no_guesses, memory_order_relaxed);
+    if (left > 0) {
+        atomic_store_explicit(&on->no_guesses, left - 1, memory_order_relaxed);
+        return false;
+    }
     *out = (ad_context){
         device, atomic_load_explicit(&on->primary, memory_order_acquire)};
-    return out->handle != NULL &&
-           !atomic_load_explicit(&on->has_others, memory_order_relaxed);
+    return out->handle != NULL;
 }
 
 static ad_status

@@ -5,25 +5,41 @@
 
 /* --- errors -------------------------------------------------------------- */
 
-/* An earlier kernel has failed: nothing runs in the context any more, on any
- * thread. */
+/* A kernel or the device has failed: nothing runs in the process any more, on
+ * any thread. cuda.h: "This leaves the process in an inconsistent state and
+ * any further CUDA work will return the same error." Of errors that cannot be
+ * corrected it says less, but their memory is lost. */
 static bool
 is_broken(int code)
 {
-    return code == AD_GPU_ILLEGAL_ADDRESS || code == AD_GPU_LAUNCH_TIMEOUT ||
-           code == AD_GPU_ASSERT ||
-           (code >= AD_GPU_HARDWARE_STACK_ERROR &&
-            code <= AD_GPU_LAUNCH_FAILED);
+    switch (code) {
+        case AD_GPU_ECC_UNCORRECTABLE:
+        case AD_GPU_NVLINK_UNCORRECTABLE:
+        case AD_GPU_CONTAINED:
+        case AD_GPU_ILLEGAL_ADDRESS:
+        case AD_GPU_LAUNCH_TIMEOUT:
+        case AD_GPU_ASSERT:
+        case AD_GPU_TENSOR_MEMORY_LEAK:
+        case AD_GPU_MPS_CLIENT_TERMINATED:
+        case AD_GPU_EXTERNAL_DEVICE:
+            return true;
+        default:
+            return code >= AD_GPU_HARDWARE_STACK_ERROR &&
+                   code <= AD_GPU_LAUNCH_FAILED;
+    }
 }
 
 static const char *
 hint_for(int code)
 {
     if (is_broken(code)) {
-        return "a kernel that was started earlier has failed; the device can "
-               "be used again by a new process only";
+        return "a kernel that was started earlier, or the device, has failed; "
+               "the device can be used again by a new process only";
     }
     switch (code) {
+        case AD_GPU_DEVICE_UNAVAILABLE:
+            return "another process may have the device for itself: see its "
+                   "compute mode in nvidia-smi";
         case AD_GPU_DEINITIALIZED:
             return "the runtime has shut down: drop what lies on the device "
                    "before the process ends";
