@@ -301,6 +301,7 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
     ad_session session;
     *out = (ad_allocation){0};
     request.target = array->device;
+    request.others_pending = !ad_sync_is_done(array->sync);
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status =
         ad_session_allocate(&session, nbytes, &out->data, &out->owner, err);

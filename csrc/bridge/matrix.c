@@ -387,6 +387,9 @@ join_columns(const matrix *self, const ad_tensor *columns, char order,
     ad_session session;
     ad_allocation made = {0};
     request.target = ad_bridge_target(batch->device, AD_COPY_IF_NEEDED);
+    for (int64_t k = 0; k < self->n_columns; k++) {
+        request.others_pending |= !ad_sync_is_done(columns[k].sync);
+    }
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status = ad_session_allocate(
         &session, self->run * self->n_columns, &made.data, &made.owner, err);

@@ -27,7 +27,8 @@ open_runtime(ad_builder *self, ad_error *err)
     AD_RETURN_IF_ERR(ad_backend_open(self->device.type, &backend, err));
     AD_RETURN_IF_ERR(
         backend->primary_context(self->device, &session->memory, err));
-    AD_RETURN_IF_ERR(ad_stream_own(session->memory, &session->stream, err));
+    AD_RETURN_IF_ERR(
+        ad_stream_own(session->memory, AD_USE_WORK, &session->stream, err));
     self->needs_runtime = false;
     return AD_OK;
 }

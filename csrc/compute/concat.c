@@ -415,8 +415,10 @@ open_on_device(ad_concat_job *self, const ad_stream_choice *stream,
                ad_error *err)
 {
     AD_RETURN_IF_ERR(check_devices(self->arrays, self->n, err));
-    const ad_session_request first =
-        request_for(first_with_memory(self), stream);
+    ad_session_request first = request_for(first_with_memory(self), stream);
+    for (size_t i = 0; i < self->n; i++) {
+        first.others_pending |= !ad_sync_is_done(self->arrays[i].sync);
+    }
     AD_RETURN_IF_ERR(ad_session_open(&first, &self->builder.session, err));
     self->builder.is_open = true;
     for (size_t i = 0; i < self->n; i++) {

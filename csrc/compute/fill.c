@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/owner.h"
+#include "order/device_owner.h"
 #include "copy/session.h"
 
 static const char operation[] = "filling nulls";
@@ -56,13 +57,18 @@ ad_status
 ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
               const void *value, size_t size, ad_tensor *target, ad_error *err)
 {
-    const ad_session_request request = ad_session_within(
+    ad_session_request request = ad_session_within(
         target->device, target->data, target->sync, NULL, operation);
     ad_session session;
     ad_sync *sync;
+    request.others_pending = !ad_sync_is_done(array->sync);
     AD_RETURN_IF_ERR(check_size(size, array->device, err));
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
-    ad_status status = AD_OK;
+    ad_status status =
+        session.backend == NULL
+            ? AD_OK
+            : ad_owner_record_stream(target->owner, session.context,
+                                     session.stream, session.keep, err);
     for (size_t i = 0; i < n && status == AD_OK; i++) {
         ad_launch launch = fill_launch(&fills[i], value, size);
         if (launch.numbers[1] == 1) {

@@ -110,6 +110,23 @@ find_contexts(ad_session *self, const ad_session_request *request,
 
 /* --- streams ------------------------------------------------------------- */
 
+/* A read by the host waits for the data before it is enqueued where copies to
+ * the host block anyway (order_after). */
+static ad_stream_use
+use_of(const ad_session *self, const ad_session_request *request)
+{
+    bool is_pending =
+        !ad_sync_is_done(request->sync) || request->others_pending;
+    bool host_waits_first =
+        self->to_host && (self->backend->capabilities & AD_CAP_STAGES) != 0;
+    if (is_pending && !host_waits_first) {
+        return AD_USE_AFTER;
+    }
+    return ad_host_accessible(request->target)   ? AD_USE_READ
+           : ad_host_accessible(request->source) ? AD_USE_UPLOAD
+                                                 : AD_USE_WORK;
+}
+
 static ad_status
 choose_stream(ad_session *self, const ad_session_request *request,
               ad_context expected, ad_error *err)
@@ -117,8 +134,9 @@ choose_stream(ad_session *self, const ad_session_request *request,
     ad_stream_choice choice;
     bool is_own = (request->stream == NULL || !request->stream->is_given) &&
                   !ad_stream_current(expected.device, &choice);
-    AD_RETURN_IF_ERR(ad_stream_choose(expected, request->stream, &choice,
-                                      &self->context, err));
+    self->use = is_own ? use_of(self, request) : AD_N_STREAM_USES;
+    AD_RETURN_IF_ERR(ad_stream_choose(expected, request->stream, self->use,
+                                      &choice, &self->context, err));
     self->stream = choice.stream;
     self->keep = choice.keep;
     /* arrowdev's own stream is never captured, see ad_stream_own(). */
@@ -156,7 +174,8 @@ cross_contexts(ad_session *self, const ad_session_request *request,
     if (!is_given && stays) {
         self->context = self->source;
         self->keep = NULL;
-        return ad_stream_own(self->source, &self->stream, err);
+        self->use = use_of(self, request);
+        return ad_stream_own(self->source, self->use, &self->stream, err);
     }
     return ad_fail_on(
         err, request->source, "stream",
@@ -171,9 +190,11 @@ static ad_status
 order_after(const ad_session *self, ad_sync *sync, const char *operation,
             ad_error *err)
 {
-    /* Pinned memory of one runtime that another one copies. */
+    /* Pinned memory of one runtime that another one copies. And of arrowdev's
+     * own streams only that for work after pending data waits for others. */
     if (sync != NULL &&
-        ad_backend_for(sync->context.device.type) != self->backend) {
+        (ad_backend_for(sync->context.device.type) != self->backend ||
+         self->use == AD_USE_READ)) {
         return ad_sync_wait(sync, operation, err);
     }
     return ad_sync_order(sync, &self->context, self->stream, operation, err);

@@ -12,8 +12,9 @@
 
 typedef struct ad_session_request {
     ad_device source;
-    const void *data; /* any pointer or handle of the source; may be NULL */
-    ad_sync *sync;    /* of the source */
+    const void *data;    /* any pointer or handle of the source; may be NULL */
+    ad_sync *sync;       /* of the source */
+    bool others_pending; /* memory for ad_session_use() is not ready */
     ad_device target;
     const ad_stream_choice *stream; /* may be NULL */
     bool may_go_via_host;           /* see via_host */
@@ -27,6 +28,8 @@ typedef struct ad_session {
     ad_context context;               /* where `stream` runs */
     ad_stream stream;
     ad_owner *keep;    /* owner of the stream; borrowed, may be NULL */
+    ad_stream_use use; /* of a stream of arrowdev's own, else
+                          AD_N_STREAM_USES */
     ad_context source; /* for spans; AD_CPU: host memory */
     ad_context target;
     ad_context memory; /* where the result is allocated; AD_CPU: malloc */

@@ -47,6 +47,17 @@ typedef struct device_owner {
     recorded_stream inline_streams[N_INLINE_STREAMS];
 } device_owner;
 
+typedef struct device_memory {
+    ad_owner base;
+    ad_context context;
+    ad_stream stream; /* of the allocation */
+    ad_owner *keep;
+    void *data; /* NULL: not allocated yet */
+    size_t nbytes;
+} device_memory;
+
+static const ad_owner_ops memory_ops;
+
 static uint64_t
 thread_of(ad_context context, ad_stream stream)
 {
@@ -87,6 +98,36 @@ find_free_stream_context(const device_owner *self, ad_context *out)
            (ad_backend_open(out->device.type, &backend, NULL) == AD_OK &&
             backend->stream_context(self->free_stream, *out, out, NULL) ==
                 AD_OK);
+}
+
+/* The number of a default stream names a different stream in each context. */
+static bool
+is_in_free_context(const device_owner *self, const recorded_stream *wanted)
+{
+    ad_context context = self->context;
+    return !ad_stream_is_default(wanted->context.device, wanted->stream) ||
+           (find_free_stream_context(self, &context) &&
+            context.handle == wanted->context.handle);
+}
+
+static bool
+is_free_stream(const device_owner *self, const recorded_stream *r)
+{
+    return self->has_free_stream && r->thread == 0 &&
+           self->free_stream.handle == r->stream.handle &&
+           ad_device_equal(ad_device_of_runtime(self->context.device),
+                           ad_device_of_runtime(r->context.device)) &&
+           is_in_free_context(self, r);
+}
+
+static bool
+is_only_on_free_stream(const device_owner *self)
+{
+    const recorded_stream *r = atomic_load(&self->streams);
+    while (r != NULL && is_free_stream(self, r)) {
+        r = r->next;
+    }
+    return r == NULL;
 }
 
 /* A captured stream cannot wait for an event from outside of the capture, and
@@ -207,6 +248,31 @@ defer_for_contexts(const device_owner *self)
     }
 }
 
+/* Whether the memory is arrowdev's own, on a stream of arrowdev's own. */
+static bool
+is_all_own(const device_owner *self)
+{
+    ad_context context;
+    return self->inner->ops == &memory_ops &&
+           find_free_stream_context(self, &context) &&
+           ad_stream_is_own(ad_backend_for(context.device.type), context,
+                            self->free_stream);
+}
+
+/* Such memory is freed on a stream for this once others have used it, so that
+ * no other work waits for them. Each of them has waited for the work that
+ * wrote the memory. */
+static void
+choose_free_stream(device_owner *self)
+{
+    ad_stream stream;
+    if (is_all_own(self) &&
+        ad_stream_own(self->context, AD_USE_FREE, &stream, NULL) == AD_OK) {
+        self->free_stream = stream;
+        ((device_memory *)self->inner)->stream = stream;
+    }
+}
+
 /* Make the free stream wait for all events, so that its later work on the
  * memory follows them. */
 static bool
@@ -253,13 +319,18 @@ are_done(ad_sync *const *syncs, size_t n)
 
 /* Takes over the reference on `inner`. */
 static void
-release_after_streams(const device_owner *self)
+release_after_streams(device_owner *self)
 {
     ad_sync *few[N_ON_STACK];
     ad_sync **syncs = few;
     size_t n;
-    bool is_free_captured = is_free_stream_captured(self);
     bool is_ordered = false;
+    if (is_only_on_free_stream(self)) {
+        ad_owner_unref(self->inner);
+        return;
+    }
+    choose_free_stream(self);
+    bool is_free_captured = !is_all_own(self) && is_free_stream_captured(self);
     if (self->n_streams > N_ON_STACK) {
         syncs = malloc(self->n_streams * sizeof(syncs[0]));
     }
@@ -420,27 +491,14 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
     return false;
 }
 
-/* The number of a default stream names a different stream in each context. */
-static bool
-is_in_free_context(const device_owner *self, const recorded_stream *wanted)
-{
-    ad_context context = self->context;
-    return !ad_stream_is_default(wanted->context.device, wanted->stream) ||
-           (find_free_stream_context(self, &context) &&
-            context.handle == wanted->context.handle);
-}
-
 /* The free stream need not be recorded, because it orders the release. A
  * per-thread stream is recorded, because the release may come on another
- * thread. */
+ * thread; and one of arrowdev's own, because the release may be ordered on
+ * another one (choose_free_stream). */
 static bool
-is_free_stream(const device_owner *self, const recorded_stream *wanted)
+is_ordered_by_release(const device_owner *self, const recorded_stream *wanted)
 {
-    return self->has_free_stream && wanted->thread == 0 &&
-           self->free_stream.handle == wanted->stream.handle &&
-           ad_device_equal(ad_device_of_runtime(self->context.device),
-                           ad_device_of_runtime(wanted->context.device)) &&
-           is_in_free_context(self, wanted);
+    return is_free_stream(self, wanted) && !is_all_own(self);
 }
 
 static bool
@@ -490,7 +548,7 @@ identify(recorded_stream *wanted)
 static ad_status
 record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
 {
-    if (is_free_stream(self, wanted) || is_exempt(self, wanted) ||
+    if (is_ordered_by_release(self, wanted) || is_exempt(self, wanted) ||
         is_recorded(self, wanted)) {
         return AD_OK;
     }
@@ -540,15 +598,6 @@ ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
 }
 
 /* --- device memory ------------------------------------------------------- */
-
-typedef struct device_memory {
-    ad_owner base;
-    ad_context context;
-    ad_stream stream; /* of the allocation */
-    ad_owner *keep;
-    void *data; /* NULL: not allocated yet */
-    size_t nbytes;
-} device_memory;
 
 /* The device owner around this one guarantees that the device is done, or that
  * `stream` waits for pending work. */

@@ -245,14 +245,14 @@ ad_stream_require_no_capture(ad_context context, ad_stream stream,
 }
 
 /* A runtime without graphs has no device resets either, and needs no query. */
-static bool
-is_usable(const struct ad_backend *backend, ad_context context,
-          uintptr_t handle)
+bool
+ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
+                    ad_stream stream)
 {
     bool is_captured = false;
     return (backend->capabilities & AD_CAP_CAPTURE) == 0 ||
-           (backend->stream_is_capturing(context, (ad_stream){handle},
-                                         &is_captured, NULL) == AD_OK &&
+           (backend->stream_is_capturing(context, stream, &is_captured,
+                                         NULL) == AD_OK &&
             !is_captured);
 }
 
@@ -264,7 +264,8 @@ make_once(const struct ad_backend *backend, ad_context context,
           atomic_uintptr_t *cell, ad_stream *out, ad_error *err)
 {
     uintptr_t known = atomic_load_explicit(cell, memory_order_acquire);
-    if (known == 0 || !is_usable(backend, context, known)) {
+    if (known == 0 ||
+        !ad_stream_is_usable(backend, context, (ad_stream){known})) {
         ad_stream made;
         AD_RETURN_IF_ERR(backend->stream_create(context, &made, err));
         if (atomic_compare_exchange_strong(cell, &known, made.handle)) {
@@ -277,8 +278,10 @@ make_once(const struct ad_backend *backend, ad_context context,
     return AD_OK;
 }
 
+#define USE_SHARED AD_N_STREAM_USES
+
 static ad_status
-find_stream(ad_context context, bool is_shared, ad_stream *out,
+find_stream(ad_context context, ad_stream_use use, ad_stream *out,
             ad_context *out_context, ad_error *err)
 {
     const struct ad_backend *backend;
@@ -289,24 +292,25 @@ find_stream(ad_context context, bool is_shared, ad_stream *out,
         return ad_fail_memory(err, sizeof(*cache));
     }
     atomic_uintptr_t *cell =
-        is_shared ? &cache->shared[atomic_fetch_add(&cache->turn, 1) %
-                                   AD_N_SHARED_STREAMS]
-                  : &cache->own;
+        use == USE_SHARED ? &cache->shared[atomic_fetch_add(&cache->turn, 1) %
+                                           AD_N_SHARED_STREAMS]
+                          : &cache->own[use];
     return make_once(backend, *out_context, cell, out, err);
 }
 
 ad_status
-ad_stream_own(ad_context context, ad_stream *out, ad_error *err)
+ad_stream_own(ad_context context, ad_stream_use use, ad_stream *out,
+              ad_error *err)
 {
     ad_context context_of_stream;
-    return find_stream(context, false, out, &context_of_stream, err);
+    return find_stream(context, use, out, &context_of_stream, err);
 }
 
 ad_status
 ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
                  ad_error *err)
 {
-    return find_stream(context, true, out, out_context, err);
+    return find_stream(context, USE_SHARED, out, out_context, err);
 }
 
 bool
@@ -314,7 +318,10 @@ ad_stream_is_own(const struct ad_backend *backend, ad_context context,
                  ad_stream stream)
 {
     const ad_context_cache *cache = ad_context_cache_of(backend, context);
-    bool is_own = cache != NULL && cache->own == stream.handle;
+    bool is_own = false;
+    for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
+        is_own |= cache->own[i] == stream.handle;
+    }
     for (int i = 0; i < AD_N_SHARED_STREAMS && cache != NULL; i++) {
         is_own |= cache->shared[i] == stream.handle;
     }
@@ -352,14 +359,15 @@ ad_stream_show_current(void)
 
 ad_status
 ad_stream_choose(ad_context context, const ad_stream_choice *wanted,
-                 ad_stream_choice *out, ad_context *out_context, ad_error *err)
+                 ad_stream_use use, ad_stream_choice *out,
+                 ad_context *out_context, ad_error *err)
 {
     const struct ad_backend *backend;
     if (wanted != NULL && wanted->is_given) {
         *out = *wanted;
     } else if (!ad_stream_current(context.device, out)) {
         *out = (ad_stream_choice){.is_given = true};
-        return find_stream(context, false, &out->stream, out_context, err);
+        return find_stream(context, use, &out->stream, out_context, err);
     }
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
     return backend->stream_context(out->stream, context, out_context, err);

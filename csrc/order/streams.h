@@ -42,12 +42,29 @@ bool ad_thread_watch(void);
 /* Whether a watched thread has not ended yet. */
 bool ad_thread_is_there(uint64_t number);
 
+/* The uses for which a context has a stream of arrowdev's own each, so that
+ * ready data wait for no pending work of others. Only the last two ever wait
+ * for events that others recorded. */
+typedef enum ad_stream_use {
+    AD_USE_READ,   /* copies to the host */
+    AD_USE_UPLOAD, /* copies from the host */
+    AD_USE_WORK,   /* the rest */
+    AD_USE_AFTER,  /* any work after pending data */
+    AD_USE_FREE,   /* memory is freed after its consumers */
+    AD_N_STREAM_USES
+} ad_stream_use;
+
 /* arrowdev's own stream in a context. It is in order, does not synchronize
  * with default streams and is created on first use. It lives as long as the
  * process, unless it died with its context or an event drew it into a capture.
  * A new stream then replaces it, so the result is never being captured. */
-AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream *out,
-                                      ad_error *err);
+AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream_use use,
+                                      ad_stream *out, ad_error *err);
+
+/* Whether the runtime knows a stream of arrowdev's own still, and it is not
+ * being captured. */
+bool ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
+                         ad_stream stream);
 
 /* Whether the stream is one of arrowdev's own in this context. */
 bool ad_stream_is_own(const struct ad_backend *backend, ad_context context,
@@ -84,13 +101,11 @@ void ad_stream_hide_current(void);
 void ad_stream_show_current(void);
 
 /* `wanted` if it is given, else the caller's current stream, else arrowdev's
- * own. *out has the borrowed owner of the stream. *out_context is the context
+ * own for this use. *out has the borrowed owner of the stream. *out_context is the context
  * in which the stream runs; `context` is the expected one. */
-AD_MUST_CHECK ad_status ad_stream_choose(ad_context context,
-                                         const ad_stream_choice *wanted,
-                                         ad_stream_choice *out,
-                                         ad_context *out_context,
-                                         ad_error *err);
+AD_MUST_CHECK ad_status ad_stream_choose(
+    ad_context context, const ad_stream_choice *wanted, ad_stream_use use,
+    ad_stream_choice *out, ad_context *out_context, ad_error *err);
 
 /* --- the context cache --------------------------------------------------- */
 
@@ -98,6 +113,7 @@ AD_MUST_CHECK ad_status ad_stream_choose(ad_context context,
  * own streams, and a pool of syncs with reusable events. For order/streams.c
  * and order/sync.c. */
 #define AD_N_SHARED_STREAMS 4
+#define AD_N_INTAKES 4
 #define AD_N_EVENT_POOLS 8
 #define AD_EVENTS_PER_POOL 64
 
@@ -111,12 +127,20 @@ typedef struct ad_event_pool {
     _Alignas(64) ad_sync_cell cells[AD_EVENTS_PER_POOL];
 } ad_event_pool;
 
+/* See order/intake.h. Whoever has set `is_taken` owns the other members. */
+typedef struct ad_intake {
+    atomic_bool is_taken;
+    ad_stream stream; /* 0: not created yet */
+    ad_sync *last;    /* the work before it is the last on the stream */
+} ad_intake;
+
 typedef struct ad_context_cache {
     ad_context context;
     struct ad_context_cache *next;
-    atomic_uintptr_t own;                         /* 0: not created yet */
+    atomic_uintptr_t own[AD_N_STREAM_USES];       /* 0: not created yet */
     atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not created yet */
     atomic_uint turn;
+    ad_intake intakes[AD_N_INTAKES];
     ad_event_pool pools[AD_N_EVENT_POOLS];
 } ad_context_cache;
 

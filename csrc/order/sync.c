@@ -580,7 +580,7 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
     }
     AD_RETURN_IF_ERR(ad_context_complete(ad_backend_for(device.type),
                                          first->context, &context, err));
-    AD_RETURN_IF_ERR(ad_stream_own(context, &own, err));
+    AD_RETURN_IF_ERR(ad_stream_own(context, AD_USE_AFTER, &own, err));
     for (size_t i = 0; i < n; i++) {
         AD_RETURN_IF_ERR(
             ad_sync_order(syncs[i], &context, own, operation, err));

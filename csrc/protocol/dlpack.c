@@ -6,6 +6,7 @@
 
 #include "abi/arrow_c.h"
 #include "device/backend.h"
+#include "order/intake.h"
 
 /* --- import: order ------------------------------------------------------- */
 
@@ -14,12 +15,17 @@ typedef struct order {
     PyObject *passed;    /* owned; NULL: nothing is passed */
     ad_stream_choice on; /* the stream of pending work; `keep` is owned */
     bool no_sync;        /* the caller passed stream=-1 */
-    bool is_own;         /* `on` is arrowdev's own stream */
+    bool is_own;         /* `on` is an intake stream, or the default one */
+    ad_intake_stream intake;
 } order;
 
+/* `sync` is the tensor's, or NULL. */
 static void
-order_clear(order *self)
+order_clear(order *self, ad_sync *sync)
 {
+    bool is_on_intake = sync != NULL && sync->is_own &&
+                        sync->stream.handle == self->intake.stream.handle;
+    ad_intake_give(&self->intake, is_on_intake ? sync : NULL);
     Py_CLEAR(self->passed);
     ad_choice_clear(&self->on);
 }
@@ -41,20 +47,20 @@ pass_stream(order *self, int32_t device_type)
     return self->passed != NULL ? 0 : -1;
 }
 
-/* arrowdev's own stream, which no other work delays; without a runtime the
- * default stream. */
+/* An intake stream; without a runtime the default stream. */
 static ad_status
-find_own_stream(ad_device device, ad_stream *out, ad_error *err)
+find_own_stream(ad_device device, order *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_context primary;
+    out->is_own = true;
     if (!ad_backend_is_there(device.type)) {
-        (void)ad_default_stream(device.type, out);
+        (void)ad_default_stream(device.type, &out->on.stream);
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));
-    return ad_stream_own(primary, out, err);
+    AD_RETURN_IF_ERR(ad_intake_take(device, &out->intake, err));
+    out->on.stream = out->intake.stream;
+    return AD_OK;
 }
 
 static int
@@ -78,7 +84,7 @@ plan_wanted(ad_state *state, const ad_type_slot *slot,
         return out->passed != NULL ? 0 : -1;
     }
     /* jax passes -1 to the driver as the handle of a stream. */
-    return find_own_stream(device, &out->on.stream, &err) == AD_OK
+    return find_own_stream(device, out, &err) == AD_OK
                ? pass_stream(out, device.type)
                : ad_raise_status(state, err.status, &err);
 }
@@ -94,7 +100,7 @@ plan_own_queue(ad_state *state, const ad_type_slot *slot, ad_device device,
         !ad_backend_is_there(device.type) || slot->has_torch_flags) {
         return AD_IMPORT_DONE;
     }
-    if (find_own_stream(device, &out->on.stream, &err) != AD_OK) {
+    if (find_own_stream(device, out, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
     out->passed = ad_sycl_queue_new(out->on.stream);
@@ -141,11 +147,10 @@ plan_order(ad_state *state, PyObject *object, const ad_type_slot *slot,
         ad_owner_ref(out->on.keep);
         result = pass_stream(out, device.type);
     } else if (has_numbers(device.type)) {
-        if (find_own_stream(device, &out->on.stream, &err) != AD_OK) {
+        if (find_own_stream(device, out, &err) != AD_OK) {
             return ad_import_error(state, &err);
         }
         out->on.is_given = true;
-        out->is_own = true;
         result = pass_stream(out, device.type);
     } else if (traits & AD_QUEUES) {
         return plan_queue(state, object, slot, device, out);
@@ -411,7 +416,8 @@ dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
     if (result == AD_IMPORT_DONE) {
         result = ad_dlpack_check_copy(state, request, &out->tensor);
     }
-    order_clear(&order);
+    order_clear(&order,
+                result == AD_IMPORT_DONE ? out->tensor.tensor.sync : NULL);
     return result;
 }
 

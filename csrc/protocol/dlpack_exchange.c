@@ -443,7 +443,8 @@ allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
         if (ad_device_traits(device.type) & AD_QUEUES) {
             return fail_no_queue(device, "memory was asked for", err);
         }
-        AD_RETURN_IF_ERR(ad_stream_own(primary, &stream.stream, err));
+        AD_RETURN_IF_ERR(
+            ad_stream_own(primary, AD_USE_WORK, &stream.stream, err));
     }
     return ad_device_memory_new(primary, stream.stream, stream.keep, nbytes,
                                 &tensor->data, &tensor->owner, err);

@@ -249,7 +249,8 @@ child_refuses(void)
     CHECK_STR(err.reason, "runtime");
     CHECK_HAS(err.message, "forked");
     CHECK_HAS(err.hint, "spawn");
-    CHECK_INT(ad_stream_own((ad_context){{IN_ORDER, 0}, NULL}, &stream, &err),
+    CHECK_INT(ad_stream_own((ad_context){{IN_ORDER, 0}, NULL}, AD_USE_WORK,
+                            &stream, &err),
               AD_ERR_EXCHANGE);
     CHECK_INT(ad_sync_query(inherited, &flag, &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "runtime");

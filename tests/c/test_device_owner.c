@@ -550,6 +550,35 @@ test_memory_in_stream_order(void)
     CHECK_INT(mock_last_waiter(), S.handle);
 }
 
+/* No work of others is waited for on the stream that the memory was allocated
+ * on. */
+static void
+test_own_memory_is_freed_on_a_stream_for_this(void)
+{
+    ad_stream work, frees;
+    void *data;
+    ad_owner *owner;
+    mock_reset();
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &work, NULL),
+              AD_OK);
+    for (int used_by_others = 0; used_by_others < 2; used_by_others++) {
+        mock_reset();
+        CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), work, NULL, 100,
+                                       &data, &owner, NULL),
+                  AD_OK);
+        record_on(owner, IN_ORDER, work);
+        if (used_by_others) {
+            record_on(owner, IN_ORDER, T);
+        }
+        ad_owner_unref(owner);
+        CHECK_INT(mock_count().deallocations, 1);
+        CHECK_INT(mock_count().waits, 2 * used_by_others);
+    }
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_FREE, &frees, NULL),
+              AD_OK);
+    CHECK_INT(mock_last_waiter(), frees.handle);
+}
+
 static void
 test_memory_without_order_waits_for_its_stream(void)
 {
@@ -793,6 +822,7 @@ main(void)
         CHECK_TEST(test_groups_are_looked_into),
         CHECK_TEST(test_streams_objects_are_kept),
         CHECK_TEST(test_memory_in_stream_order),
+        CHECK_TEST(test_own_memory_is_freed_on_a_stream_for_this),
         CHECK_TEST(test_memory_without_order_waits_for_its_stream),
         CHECK_TEST(test_memory_of_nothing),
         CHECK_TEST(test_full_device_drains_deferred_releases),

@@ -343,16 +343,17 @@ test_current_stream(void)
     ad_owner *keep = new_owner();
     mock_reset();
     CHECK(!ad_stream_current(device, &choice));
-    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &own, NULL), AD_OK);
-    CHECK_INT(
-        ad_stream_choose(CONTEXT(IN_ORDER, 0), NULL, &found, &context, NULL),
-        AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &own, NULL),
+              AD_OK);
+    CHECK_INT(ad_stream_choose(CONTEXT(IN_ORDER, 0), NULL, AD_USE_WORK, &found,
+                               &context, NULL),
+              AD_OK);
     CHECK(found.is_given && found.stream.handle == own.handle);
     CHECK(found.keep == NULL);
     current = (ad_stream_choice){true, S, keep};
     ad_stream_set_current(find_current);
-    CHECK_INT(ad_stream_choose((ad_context){device, NULL}, NULL, &found,
-                               &context, NULL),
+    CHECK_INT(ad_stream_choose((ad_context){device, NULL}, NULL, AD_USE_WORK,
+                               &found, &context, NULL),
               AD_OK);
     CHECK(found.stream.handle == S.handle && found.keep == keep);
     CHECK(context.handle == (void *)0x1000);
@@ -360,8 +361,8 @@ test_current_stream(void)
     CHECK(choice.is_given && choice.stream.handle == S.handle);
     CHECK(!ad_stream_current((ad_device){IN_ORDER, 1}, &choice));
     choice = (ad_stream_choice){true, {0x900}, NULL};
-    CHECK_INT(ad_stream_choose((ad_context){device, NULL}, &choice, &found,
-                               &context, NULL),
+    CHECK_INT(ad_stream_choose((ad_context){device, NULL}, &choice,
+                               AD_USE_WORK, &found, &context, NULL),
               AD_OK);
     CHECK_INT(found.stream.handle, 0x900);
     ad_stream_set_current(NULL);

@@ -197,7 +197,8 @@ test_join(void)
     ad_sync_unref(out);
     CHECK_INT(ad_sync_join((ad_sync *[]){a, NULL, b}, 3, &out, NULL), AD_OK);
     CHECK(out != a && out != b && out->is_own);
-    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &own, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_AFTER, &own, NULL),
+              AD_OK);
     CHECK(out->stream.handle == own.handle);
     CHECK_INT(mock_count().waits, 2);
     CHECK_INT(mock_last_waiter(), own.handle);
@@ -271,11 +272,14 @@ test_our_streams_are_made_anew(void)
     ad_stream before, after, again, shared;
     mock_reset();
     ad_sync *sync = record(IN_ORDER, S);
-    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &before, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &before, NULL),
+              AD_OK);
     CHECK_INT(ad_sync_stream(sync, &shared, NULL), AD_OK);
     mock_lose_streams();
-    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &after, NULL), AD_OK);
-    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), &again, NULL), AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &after, NULL),
+              AD_OK);
+    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &again, NULL),
+              AD_OK);
     CHECK(after.handle != before.handle);
     CHECK_INT(again.handle, after.handle);
     for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {

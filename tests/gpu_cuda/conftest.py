@@ -105,6 +105,8 @@ def context(nothing_wrong):
     """The primary context of device 0 is current, before and after each test."""
     import gpu
 
+    import arrowdev
+
     gpu.ask(gpu.cu.cuInit, 0)
     context = gpu.ask(gpu.cu.cuDevicePrimaryCtxRetain, 0)
     gpu.ask(gpu.cu.cuCtxSetCurrent, context)
@@ -113,6 +115,7 @@ def context(nothing_wrong):
     gc.collect()
     expired = gpu.Gate.end_all()
     gpu.ask(gpu.cu.cuCtxSynchronize)
+    arrowdev.device("cuda:0").synchronize()  # nothing is released on them any more
     gpu.Stream.destroy_unused()
     gpu.flags.clear()
     assert not expired, f"something waited {gpu.Gate.LIMIT_S} s for a stream that a gate held"

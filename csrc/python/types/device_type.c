@@ -120,7 +120,8 @@ allocate_device(ad_device device, const ad_stream_choice *choice,
     *out = (block){.data = NULL};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &memory, err));
-    AD_RETURN_IF_ERR(ad_stream_choose(memory, choice, &on, &context, err));
+    AD_RETURN_IF_ERR(
+        ad_stream_choose(memory, choice, AD_USE_WORK, &on, &context, err));
     memory.handle = context.handle; /* the type may be pinned or managed */
     AD_RETURN_IF_ERR(ad_stream_require_no_capture(context, on.stream,
                                                   "Device.empty()", err));

@@ -1,0 +1,165 @@
+"""Pending work of one producer or consumer delays no ready data of another."""
+
+import threading
+
+import numpy as np
+import pytest
+from gpu import NEW, Gate, Held, Memory, Reader, Stream, ask, cu
+
+import arrowdev as ad
+
+
+class Producer:
+    """Like CuPy: the stream that it is given waits for its own, and the tensor says no more."""
+
+    def __init__(self, tensor, own):
+        self.tensor, self.own, self.streams = tensor, own, []
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, stream=None, **arguments):
+        event = ask(cu.cuEventCreate, 2)
+        ask(cu.cuEventRecord, event, self.own)
+        ask(cu.cuStreamWaitEvent, stream, event, 0)
+        ask(cu.cuEventDestroy, event)
+        self.streams.append(stream)
+        return self.tensor.__dlpack__(stream=-1, **arguments)
+
+
+def import_by_dlpack(held):
+    return ad.tensor(Producer(ad.tensor(held.memory, stream=-1), held.stream.handle))
+
+
+def import_often(held):
+    return [import_by_dlpack(held) for _ in range(3)]
+
+
+def copy_on_the_device(held):
+    return ad.tensor(ad.tensor(held.memory), copy=True)
+
+
+def copy_to_the_host(held):
+    thread = threading.Thread(target=ad.tensor(held.memory).to, args=("cpu",))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    return thread
+
+
+def join_columns(held):
+    other = Memory(NEW, held.stream.handle, is_ordered=False)
+    return ad.record_batch({"a": ad.array(held.memory), "b": ad.array(other)})
+
+
+def concatenate(held):
+    return ad.concat([ad.array(NEW).to("cuda:0"), ad.array(held.memory)])
+
+
+def release_in_use(held):
+    """The held stream still reads what is given back, memory of arrowdev's own."""
+    for made in (ad.tensor(NEW).to("cuda:0"), ad.tensor(Memory(NEW), copy=True)):
+        made.synchronize()
+        made.__dlpack__(stream=held.stream.handle)
+    return None
+
+
+PENDING = [
+    import_by_dlpack,
+    import_often,
+    copy_on_the_device,
+    copy_to_the_host,
+    join_columns,
+    concatenate,
+    release_in_use,
+]
+
+
+def read(ready):
+    return ready.to("cpu")
+
+
+def upload(ready):
+    return ad.tensor(NEW).to("cuda:0")
+
+
+def copy(ready):
+    return ad.tensor(ready, copy=True)
+
+
+def take_in(ready):
+    return ad.tensor(Producer(ready, Stream().handle))
+
+
+def count(ready):
+    array = ad.Array.from_buffers("int64", 8192, [np.full(1024, 7, np.uint8), np.zeros(8192)])
+    assert array.to("cuda:0").count_nulls() == 1024 * 5
+    return ready
+
+
+@pytest.mark.parametrize("use", [read, upload, copy, take_in, count])
+@pytest.mark.parametrize("begin", PENDING)
+def test_ready_data_wait_for_nobody(standin, begin, use):
+    """Without streams of their own the use would return after the gate is open: never."""
+    standin.set_patience(3000)
+    ready = ad.tensor(NEW).to("cuda:0")
+    count(ready)  # loads the kernels
+    with Held() as held:
+        begun = begin(held)
+        used = use(ready)
+        used.synchronize()
+        assert used.to("cpu").into(np.ndarray).tolist() == NEW.tolist()
+        assert not held.stream.is_done()
+    if isinstance(begun, threading.Thread):
+        begun.join()
+
+
+def test_intake_streams_are_taken_in_turn_and_made_when_needed(standin):
+    """A stream with pending work takes no other import; where all have, there is no new one."""
+    with Held() as held:
+        source = Producer(ad.tensor(held.memory, stream=-1), held.stream.handle)
+        first = ad.tensor(source)
+        with Held() as other:
+            source.tensor, source.own = ad.tensor(other.memory, stream=-1), other.stream.handle
+            more = [ad.tensor(source) for _ in range(7)]
+        assert len(set(source.streams)) == 4
+        with standin.logged() as calls:
+            more.append(ad.tensor(source))
+        assert "cuStreamCreate" not in {call.name for call in calls}
+    del first, more
+
+
+def test_failed_producers_leave_no_work_on_the_next_import(standin):
+    """It may have queued work before it failed."""
+    standin.set_patience(3000)
+
+    class Failing(Producer):
+        def __dlpack__(self, stream=None, **arguments):
+            super().__dlpack__(stream, **arguments)
+            raise RuntimeError
+
+    ready = ad.tensor(NEW).to("cuda:0")
+    ready.synchronize()
+    with Held() as held:
+        for _ in range(2):
+            with pytest.raises(ad.ExchangeError, match="RuntimeError"):
+                ad.tensor(Failing(ready, held.stream.handle))
+        ad.tensor(Producer(ready, Stream().handle)).synchronize()
+        assert not held.stream.is_done()
+
+
+def test_memory_in_use_is_freed_after_its_consumers(standin):
+    """The stream for frees waits for the consumer; other reads and writes do not."""
+    reader = Reader()
+    for make in (lambda: ad.tensor(NEW).to("cuda:0"), lambda: ad.tensor(Memory(NEW), copy=True)):
+        made = make()
+        with Gate(reader.stream.handle):
+            made.__dlpack__(stream=reader.stream.handle)
+            again = ad.tensor(made, copy=True)  # arrowdev uses it, too
+            reader.read(made.data_ptr)
+            before = standin.count().device
+            del made
+            again.synchronize()
+            assert standin.count().device == before
+        assert reader.result() == NEW.tolist()
+        assert again.to("cpu").into(np.ndarray).tolist() == NEW.tolist()
