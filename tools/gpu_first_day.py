@@ -13,6 +13,7 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -57,8 +58,11 @@ class Run:
         self.lines.append(line)
         print(line, flush=True)
 
-    def call(self, title, arguments, log, limit, **environment):
-        """Runs a program, adds what it prints to a log, and returns (exit status, output)."""
+    def call(self, title, arguments, log, limit, *, folder=None, **environment):
+        """Runs a program, adds what it prints to a log, and returns (exit status, output).
+
+        Not in the source by default: `python -m` would import the package from there.
+        """
         limit = min(limit, self.left())
         if limit < 5:
             self.say(f"- {title}: LEFT OUT, no time", is_good=False)
@@ -67,7 +71,7 @@ class Run:
         try:
             done = subprocess.run(
                 arguments,
-                cwd=ROOT,
+                cwd=folder or self.out,
                 env=self.environment | environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -95,9 +99,8 @@ def build(run, arguments):
         run.say("- build: --installed, so none")
         return
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    status, output = run.call(
-        "build", [*command, f"-j{os.cpu_count()}"], "build.log", LIMITS_S["build"]
-    )
+    command.append(f"-j{os.cpu_count()}")
+    status, output = run.call("build", command, "build.log", LIMITS_S["build"], folder=ROOT)
     if status != 0:
         run.say("```\n" + "\n".join(output.splitlines()[-15:]) + "\n```")
         raise SystemExit(finish(run))
@@ -115,9 +118,11 @@ def machine(run, arguments):
             continue
     run.say(f"- {', '.join(found)}")
     query = "--query-gpu=name,driver_version,memory.total,compute_cap"
-    _, output = run.call("nvidia-smi", ["nvidia-smi", query, "--format=csv"], "machine.txt", 30)
-    for line in output.splitlines()[1:]:
-        run.say(f"- {line}")
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", query, "--format=csv"]
+        _, output = run.call("nvidia-smi", command, "machine.txt", 30)
+        for line in output.splitlines()[1:]:
+            run.say(f"- {line}")
     doctor = [sys.executable, "-m", "arrowdev", "doctor"]
     run.call("doctor", doctor, "machine.txt", LIMITS_S["machine"])
 
@@ -154,7 +159,7 @@ def suite(run, arguments):
         if status not in (0, None) and not last:
             failures.append(f"test_{name}.py did not come to its end")
     run.say("- suite: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
-    shown = [line.replace(f"{SUITE}/", "")[:180] for line in failures]
+    shown = [re.sub(r" \S*/tests/gpu_cuda/", " ", line)[:180] for line in failures]
     if shown:
         run.say("```\n" + "\n".join(shown[:60]) + "\n```", is_good=False)
 
