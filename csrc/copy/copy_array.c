@@ -11,6 +11,9 @@
 
 static const char operation[] = "a copy";
 
+/* So many small copies to the host are worth a pinned block. */
+#define MANY_PIECES 4
+
 /* A buffer without bytes still holds a valid first offset. */
 static const uint64_t zeros[AD_ALIGNMENT / sizeof(uint64_t)];
 
@@ -122,15 +125,44 @@ allocate(job *self, ad_error *err)
 
 /* --- copying ------------------------------------------------------------- */
 
+/* Copies to pageable memory block one by one. Many small ones go to one pinned
+ * block, which the host reads when all are done. */
+static void *
+pinned_for_small_pieces(job *self)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        const ad_piece *at = &self->plan.pieces.items[i];
+        n += at->nbytes > 0 && !at->on_host;
+    }
+    return n >= MANY_PIECES && self->nbytes / n <= (int64_t)AD_STAGED_AT_ONCE
+               ? ad_session_pinned(&self->session, self->nbytes)
+               : NULL;
+}
+
+static void
+read_pinned(const job *self, const char *pinned)
+{
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        const ad_piece *at = &self->plan.pieces.items[i];
+        if (at->nbytes > 0) {
+            memcpy((char *)at->target + at->target_offset,
+                   pinned + at->target_offset, (size_t)at->nbytes);
+        }
+    }
+}
+
+/* `pinned` takes the place of the target, or is NULL. */
 static ad_status
-copy_pieces(job *self, ad_error *err)
+copy_pieces(job *self, void *pinned, ad_error *err)
 {
     const ad_context host = {.device = AD_CPU};
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         const ad_piece *at = &self->plan.pieces.items[i];
         ad_context context = at->on_host ? host : self->session.source;
         const ad_block_copy copy = {
-            .target = ad_span_at(self->session.target, at->target,
+            .target = ad_span_at(self->session.target,
+                                 pinned != NULL ? pinned : at->target,
                                  at->target_offset),
             .source = ad_span_at(context, at->source, at->offset),
             .width = (size_t)at->nbytes,
@@ -182,8 +214,14 @@ run(job *self, const ad_array *array, ad_error *err)
     AD_RETURN_IF_ERR(allocate(self, err));
     AD_RETURN_IF_ERR(keep_host_memory(self, array, err));
     AD_RETURN_IF_ERR(record_stream(self, array, err));
-    AD_RETURN_IF_ERR(copy_pieces(self, err));
-    return ad_session_finish(&self->session, self->host, &self->sync, err);
+    void *pinned = pinned_for_small_pieces(self);
+    AD_RETURN_IF_ERR(copy_pieces(self, pinned, err));
+    AD_RETURN_IF_ERR(
+        ad_session_finish(&self->session, self->host, &self->sync, err));
+    if (pinned != NULL) {
+        read_pinned(self, pinned);
+    }
+    return AD_OK;
 }
 
 /* Builds a node of the copied tree. */
@@ -219,6 +257,7 @@ job_clear(job *self)
     ad_owner_unref(self->memory);
     ad_owner_unref(self->host);
     ad_sync_unref(self->sync);
+    ad_session_drop_pinned(&self->session);
     ad_plan_clear(&self->plan);
 }
 

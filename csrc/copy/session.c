@@ -552,6 +552,22 @@ drop_staging(ad_session *self)
     self->staging = NULL;
 }
 
+void *
+ad_session_pinned(ad_session *self, int64_t nbytes)
+{
+    return self->backend != NULL && self->to_host &&
+                   is_cpu(self->memory.device)
+               ? ad_staging_block(&self->staging, self->context,
+                                  (size_t)nbytes)
+               : NULL;
+}
+
+void
+ad_session_drop_pinned(ad_session *self)
+{
+    drop_staging(self);
+}
+
 /* Ensures that borrowed memory itself is not read after the return. */
 static ad_status
 finish_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)

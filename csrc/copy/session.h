@@ -99,6 +99,11 @@ AD_MUST_CHECK ad_status ad_session_copy(ad_session *session,
                                         const ad_block_copy *copy,
                                         ad_error *err);
 
+/* A pinned block for copies to the host, which do not block then, or NULL. It
+ * is read after ad_session_finish(), and dropped at the end. */
+void *ad_session_pinned(ad_session *session, int64_t nbytes);
+void ad_session_drop_pinned(ad_session *session);
+
 /* The following work also reads or writes `memory`, on the request's source
  * device. Orders that work after `sync`, and `owner` records the stream.
  * `data` may be NULL. Fails with AD_ERR_EXCHANGE, "stream", for memory of

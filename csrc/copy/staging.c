@@ -27,8 +27,7 @@ allocate_pinned(ad_staging_copy *self, ad_context context)
     self->context = context;
     self->context.device.type = pinned_type(backend);
     if ((backend->capabilities & AD_CAP_STAGES) == 0 ||
-        self->context.device.type == 0 || self->nbytes <= AD_STAGED_AT_ONCE ||
-        self->nbytes > AD_STAGING_MAX) {
+        self->context.device.type == 0 || self->nbytes > AD_STAGING_MAX) {
         return false;
     }
     size_t before = atomic_fetch_add(&n_pinned, self->nbytes);
@@ -79,12 +78,30 @@ static const ad_owner_ops staging_copy_ops = {.destroy = destroy,
 static bool
 allocate(ad_staging_copy *self, ad_context context, bool is_optional)
 {
-    if (allocate_pinned(self, context)) {
+    if (self->nbytes > AD_STAGED_AT_ONCE && allocate_pinned(self, context)) {
         return true;
     }
     self->context = (ad_context){.device = AD_CPU};
     self->data = is_optional ? NULL : malloc(self->nbytes);
     return self->data != NULL;
+}
+
+void *
+ad_staging_block(ad_staging_copy **newest, ad_context context, size_t nbytes)
+{
+    ad_staging_copy *added = malloc(sizeof(*added));
+    if (added == NULL) {
+        return NULL;
+    }
+    added->nbytes = nbytes;
+    if (!allocate_pinned(added, context)) {
+        free(added);
+        return NULL;
+    }
+    ad_owner_init(&added->base, &staging_copy_ops);
+    added->next = *newest;
+    *newest = added;
+    return added->data;
 }
 
 static void

@@ -1,5 +1,6 @@
 /* Staging copies: bytes of host memory that are set aside, so that a copy that
- * is enqueued reads them and not the memory of the user.
+ * is enqueued reads them and not the memory of the user. Blocks for small
+ * copies to the host are of the same kind.
  *
  * Where the runtime would wait for the stream in order to stage pageable
  * memory (AD_CAP_STAGES), many bytes are set aside in pinned memory. The
@@ -24,6 +25,10 @@ typedef struct ad_staging_copy {
     size_t nbytes;
     ad_context context; /* of pinned memory; AD_CPU: malloc */
 } ad_staging_copy;
+
+/* A pinned block that copies to the host write, or NULL if there is none. */
+void *ad_staging_block(ad_staging_copy **newest, ad_context context,
+                       size_t nbytes);
 
 /* Sets the bytes aside that `copy` reads from host memory, and lets it read
  * them there. Work in `context` reads them. With `is_optional` only pinned

@@ -200,3 +200,32 @@ def test_kernels_agree_with_the_host_on_slices(dtype):
         assert ad.concat([far, far]).to("cpu").to_pylist() == near.to_pylist() * 2
         filled = [ad.tensor(array, nulls="fill", fill_value=5) for array in (far, near)]
         assert np.array_equal(*[np.asarray(tensor.to("cpu")) for tensor in filled])
+
+
+def test_small_columns_go_to_the_host_without_a_wait_for_each(standin):
+    """A copy to pageable memory blocks, so 100 columns would take 100 turns."""
+    data = np.arange(100 * 1000).reshape(100, 1000)
+    columns = {str(i): ad.array(np.ma.masked_equal(column, 7)) for i, column in enumerate(data)}
+    batch = ad.record_batch(columns).to("cuda:0")
+    wanted = [column.to_pylist() for column in columns.values()]
+    before = standin.count()
+    with standin.logged() as calls:
+        here = batch.to("cpu")
+    assert [column.to_pylist() for column in here.children] == wanted
+    assert sum(call.name == "cuMemcpyAsync" for call in calls) >= 100
+    assert standin.count().host_waits - before.host_waits <= 2
+    assert not standin.count().leaks(before).keys() - {"pinned"}
+
+
+@pytest.mark.parametrize("n_columns", [3, 4])
+def test_few_or_large_columns_go_to_pageable_memory(standin, n_columns):
+    n = 1000 if n_columns < 4 else 10_000
+    columns = {str(i): np.arange(n) + i for i in range(n_columns)}
+    batch = ad.record_batch(columns).to("cuda:0")
+    with standin.logged() as calls:
+        here = batch.to("cpu")
+    assert [column.to_pylist()[-1] for column in here.children] == [
+        n - 1 + i for i in range(n_columns)
+    ]
+    assert not any(call.name == "cuMemHostAlloc" for call in calls)
+    assert sum(call.name == "cuMemcpyAsync" for call in calls) == n_columns

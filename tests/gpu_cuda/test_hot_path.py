@@ -79,8 +79,12 @@ def test_calls_of_each_step(standin, memory):
 
 
 def test_copy_reads_sizes_in_its_own_session(standin):
-    """The memory's location and the stream's capture status are queried once per copy."""
-    buffers = [None, np.array([0, 1, 4, 4], np.int32), np.frombuffer(b"abcd", np.uint8)]
+    """The memory's location and the stream's capture status are queried once per copy.
+
+    The buffers are too large for a pinned block, which is queried, too.
+    """
+    data = np.full(200_000, ord("a"), np.uint8)
+    buffers = [None, np.array([0, 1, 4, data.size], np.int32), data]
     column = ad.Array.from_buffers("string", 3, buffers)
     there = ad.record_batch(dict.fromkeys("xyz", column)).to("cuda:0")
     with standin.logged() as calls:
