@@ -441,6 +441,28 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *operation,
         operation);
 }
 
+ad_status
+ad_sync_require_outside_done(ad_sync *sync, ad_context context,
+                             ad_stream stream, const char *operation,
+                             ad_error *err)
+{
+    bool is_done;
+    if (ad_sync_is_done(sync) || !sync->is_own || sync->is_captured ||
+        !ad_stream_is_captured(context, stream)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_sync_query(sync, &is_done, err));
+    return is_done
+               ? AD_OK
+               : ad_fail_on(err, sync->context.device, "capture",
+                            "call synchronize() on the data before the "
+                            "capture begins",
+                            "work on the data from before the capture is "
+                            "pending, and the stream of %s, which is being "
+                            "captured into a graph, cannot wait for it",
+                            operation);
+}
+
 /* --- stream order -------------------------------------------------------- */
 
 /* The number of the per-thread default stream names a different stream on each

@@ -164,6 +164,17 @@ AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
                                                    const char *operation,
                                                    ad_error *err);
 
+/* Called before a stream that may be captured waits for the sync in `context`.
+ * A captured stream that waits for an event from outside of the capture
+ * invalidates the graph. So a complete one is found out by a query, and a
+ * pending one is AD_ERR_EXCHANGE, "capture". Not for foreign events, which may
+ * be of the same capture. */
+AD_MUST_CHECK ad_status ad_sync_require_outside_done(ad_sync *sync,
+                                                     ad_context context,
+                                                     ad_stream stream,
+                                                     const char *operation,
+                                                     ad_error *err);
+
 /* Wait on the host. `operation` (a protocol, a method) is named in the message
  * of a missing runtime. Blocks between ad_wait_begin and ad_wait_end. */
 AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *operation,

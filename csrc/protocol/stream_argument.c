@@ -545,6 +545,8 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
      * stream, and a stream of another device would order nothing. */
     AD_RETURN_IF_ERR(
         find_context(backend, device, sync, consumer->stream, &context, err));
+    AD_RETURN_IF_ERR(ad_sync_require_outside_done(
+        sync, context, consumer->stream, what, err));
     AD_RETURN_IF_ERR(
         ad_sync_order(sync, &context, consumer->stream, what, err));
     return ad_owner_record_stream(owner, context, consumer->stream,

@@ -341,6 +341,42 @@ def test_data_from_before_a_capture_can_be_copied():
     ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, capture.stream.handle))
 
 
+USES = {
+    "wait": lambda tensor, stream: tensor.wait(stream),
+    "__dlpack__": lambda tensor, stream: tensor.__dlpack__(stream=stream.handle),
+    "import": lambda tensor, stream: ad.tensor(tensor, stream=stream),
+}
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+@pytest.mark.parametrize("name", USES)
+def test_ready_data_can_be_used_in_a_capture(name, mode):
+    """The captured stream need not wait; a wait for the event would break the graph."""
+    producer = Stream()
+    memory = Memory(NEW, producer.handle)
+    tensor = ad.tensor(memory)
+    producer.synchronize()
+    with Capture(mode) as capture:
+        USES[name](tensor, capture.stream)
+    del tensor
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+@pytest.mark.parametrize("name", USES)
+def test_pending_data_are_refused_in_a_capture(name, mode):
+    """The graph cannot wait for what runs outside of it, and it stays valid."""
+    producer = Stream()
+    memory = Memory(NEW, producer.handle)
+    with Gate(producer.handle):
+        tensor = ad.tensor(memory)
+        with Capture(mode) as capture:
+            with pytest.raises(ad.ExchangeError, match="before the capture") as caught:
+                USES[name](tensor, capture.stream)
+            assert caught.value.reason == "capture"
+    producer.synchronize()
+    del tensor
+
+
 def test_rows_are_not_validated_in_a_capture():
     memory = Memory(NEW)
     with Capture() as capture:

@@ -68,13 +68,18 @@ def test_calls_of_each_step(standin, memory):
     assert names(calls) == []
     with standin.logged() as calls:
         capsule = tensor.__dlpack__(stream=consumer.handle)
-    assert names(calls) == ["cuStreamGetCtx", "cuStreamWaitEvent", "cuStreamGetId"]
+    assert names(calls) == [
+        "cuStreamGetCtx",
+        "cuStreamIsCapturing",
+        "cuStreamWaitEvent",
+        "cuStreamGetId",
+    ]
     with standin.logged() as calls:
         capsule = tensor.__dlpack__(stream=consumer.handle)
-    assert names(calls) == ["cuStreamGetCtx", "cuStreamWaitEvent"]
+    assert names(calls) == ["cuStreamGetCtx", "cuStreamIsCapturing", "cuStreamWaitEvent"]
     with standin.logged() as calls:
         same = tensor.__dlpack__(stream=memory.stream)  # another may have the handle
-    assert names(calls) == ["cuStreamWaitEvent"]
+    assert names(calls) == ["cuStreamIsCapturing", "cuStreamWaitEvent"]
     del pair, capsule, same
 
 
