@@ -332,7 +332,7 @@ def main():
         return 0
     if arguments.standin:
         use_standin()
-    from run import measure_path
+    from run import measure_path, row_of
 
     repeats, seconds = (5, 0.0002) if arguments.quick else (31, 0.005)
     report = {"conditions": conditions(), "paths": []}
@@ -340,7 +340,10 @@ def main():
     for path in paths(arguments.quick):
         if arguments.only not in path.name:
             continue
-        row = measure_path(path, repeats, seconds)
+        try:
+            row = measure_path(path, repeats, seconds)
+        except Exception as error:
+            row = row_of(path) | {"not_measured": str(error) or repr(error)}
         report["paths"].append(row)
         print(line(row), flush=True)
         gc.collect()

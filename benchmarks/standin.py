@@ -21,13 +21,13 @@ import compiler  # noqa: E402
 
 
 class RealDriver:
-    """NVIDIA's, where ARROWDEV_GPU is set. It has no log of calls."""
+    """NVIDIA's, for the part "gpu-exchange" of devices.py. It has no log of calls."""
 
     def __init__(self):
         self.library = ctypes.CDLL("libcuda.so.1")
 
 
-if os.environ.get("ARROWDEV_GPU", "0") not in ("", "0"):
+if os.environ.get("ARROWDEV_BENCHMARKS_DRIVER") == "real":
     DRIVER = RealDriver()
 else:
     DRIVER = fakegpu.load("cuda")
