@@ -104,6 +104,7 @@ def test_kept_blocks_are_freed_where_memory_runs_out(standin):
     assert "cuMemFreeHost" in names(calls)
 
 
+@pytest.mark.usefixtures("two_devices")
 @KINDS
 def test_block_of_a_reset_device_is_not_used(standin, kind):
     """The reset frees the memory, and another library may get the address."""

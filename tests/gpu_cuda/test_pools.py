@@ -3,6 +3,7 @@
 import gc
 
 import numpy as np
+import pytest
 from cuda.bindings import driver as cu
 from gpu import ask
 
@@ -29,6 +30,7 @@ def test_freed_memory_stays_mapped_after_a_synchronization(standin):
     assert standin.count().maps == n_maps
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_each_device_has_a_pool(standin):
     upload_and_synchronize("cuda:1")
     n_maps = standin.count().maps
