@@ -78,7 +78,7 @@ source_context(const struct ad_backend *backend,
         return backend->primary_context(request->source, out, err);
     }
     AD_RETURN_IF_ERR(backend->classify(request->data, hint, &info, err));
-    if (info.kind != AD_MEMORY_UNREGISTERED) {
+    if (info.kind != AD_MEMORY_UNREGISTERED || info.host_accessible) {
         *out = info.context;
         return AD_OK;
     }

@@ -79,7 +79,8 @@ typedef enum ad_backend_capability {
 
 /* The kind of memory that a pointer refers to, as its runtime sees it. */
 typedef enum ad_memory_kind {
-    AD_MEMORY_UNREGISTERED, /* not known to this runtime */
+    AD_MEMORY_UNREGISTERED, /* not known to this runtime. If host_accessible,
+                               its devices access it like managed memory */
     AD_MEMORY_DEVICE,
     AD_MEMORY_PINNED, /* host memory that the device can access */
     AD_MEMORY_MANAGED /* migrates between host and device */

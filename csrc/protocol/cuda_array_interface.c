@@ -17,7 +17,6 @@ ask_runtime(int32_t type, const void *pointer, ad_memory_info *out,
 {
     const struct ad_backend *backend;
     ad_context hint = {{type, -1}, NULL};
-    out->kind = AD_MEMORY_UNREGISTERED;
     AD_RETURN_IF_ERR(ad_backend_open(type, &backend, err));
     return backend->classify(pointer, hint, out, err);
 }
@@ -28,15 +27,19 @@ locate(const ad_interface *in, bool *found, ad_context *out, ad_error *err)
 {
     static const int32_t types[] = {ARROW_DEVICE_CUDA, ARROW_DEVICE_ROCM};
     ad_memory_info info = {.kind = AD_MEMORY_UNREGISTERED};
+    ad_memory_info pageable = info; /* where a runtime accesses it */
     *found = false;
     for (int i = 0; i < 2 && info.kind == AD_MEMORY_UNREGISTERED; i++) {
         if (ad_backend_is_there(types[i])) {
             AD_RETURN_IF_ERR(
                 ask_runtime(types[i], in->descriptor.data, &info, err));
             *found = true;
+            pageable = pageable.host_accessible ? pageable : info;
         }
     }
-    if (*found && info.kind == AD_MEMORY_UNREGISTERED) {
+    info = info.kind == AD_MEMORY_UNREGISTERED ? pageable : info;
+    if (*found && info.kind == AD_MEMORY_UNREGISTERED &&
+        !info.host_accessible) {
         return ad_fail(err, AD_ERR_EXCHANGE, "device",
                        "pass an object whose memory is alive and was "
                        "allocated by the runtime of its device",

@@ -33,6 +33,8 @@ static atomic_int_fast64_t patience = -1;
 static atomic_bool free_waits;
 static atomic_bool staging = true;
 static atomic_bool handle_reuse;
+static atomic_bool pageable_access;
+static atomic_bool managed_without_device;
 static atomic_int version = 13000;
 
 /* --- the check of every call ------------------------------------------------ */
@@ -190,6 +192,30 @@ fd_reuses_handles(void)
 }
 
 void
+fake_set_pageable_access(int on)
+{
+    atomic_store(&pageable_access, on != 0);
+}
+
+bool
+fd_accesses_pageable(void)
+{
+    return atomic_load(&pageable_access);
+}
+
+void
+fake_set_managed_without_device(int on)
+{
+    atomic_store(&managed_without_device, on != 0);
+}
+
+bool
+fd_managed_has_device(void)
+{
+    return !atomic_load(&managed_without_device);
+}
+
+void
 fake_set_version(int number)
 {
     atomic_store(&version, number);
@@ -211,6 +237,8 @@ fake_reset(void)
     fake_set_free_waits(0);
     fake_set_staging(1);
     fake_set_handle_reuse(0);
+    fake_set_pageable_access(0);
+    fake_set_managed_without_device(0);
     fake_set_version(13000);
     fd_context_mend_all();
     fd_capture_end_all();

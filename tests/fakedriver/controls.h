@@ -40,6 +40,13 @@ FD_EXPORT void fake_set_staging(int on);
  * so that each use of a destroyed one is reported. */
 FD_EXPORT void fake_set_handle_reuse(int on);
 
+/* Devices access all memory of the host (HMM, ATS): 1; 0 by default. */
+FD_EXPORT void fake_set_pageable_access(int on);
+
+/* Managed memory belongs to no context and no device, as that of CUDA 13's
+ * pools may: 1; 0 by default. */
+FD_EXPORT void fake_set_managed_without_device(int on);
+
 FD_EXPORT void fake_set_version(int version);
 int fd_version(void);
 

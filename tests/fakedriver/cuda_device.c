@@ -179,6 +179,8 @@ attribute_value(int attribute, int device)
         case 91:  /* host pointers of registered memory */
         case 115: /* memory pools */
             return 1;
+        case 88: /* pageable memory */
+            return fd_accesses_pageable();
         default:
             return 0;
     }

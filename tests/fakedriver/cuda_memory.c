@@ -269,7 +269,9 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
               const fd_allocation *a)
 {
     bool on_host = a->kind != FD_DEVICE;
-    uintptr_t context = a->pool == NULL ? (uintptr_t)a->context : 0;
+    bool is_placed = a->kind != FD_MANAGED || fd_managed_has_device();
+    uintptr_t context =
+        a->pool == NULL && is_placed ? (uintptr_t)a->context : 0;
     switch (attribute) {
         case 1:
             write(out, context, 8);
@@ -294,7 +296,7 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
             write(out, a->kind == FD_MANAGED, 4);
             return FD_OK;
         case 9:
-            write(out, (uint64_t)a->device, 4);
+            write(out, (uint64_t)(is_placed ? a->device : -2), 4);
             return FD_OK;
         case 11:
             write(out, (uintptr_t)a->base, 8);

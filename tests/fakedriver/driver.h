@@ -506,10 +506,12 @@ int fd_log_call(const char *name, uintptr_t stream);
 void fd_log_stub(const char *name);
 
 /* Settings of the tests. */
-bool fd_free_waits(void);     /* freeing used memory waits, like NVIDIA's */
-bool fd_stages_host(void);    /* pageable host memory is staged */
-bool fd_reuses_handles(void); /* of destroyed objects, for new ones */
-int64_t fd_new_delay(void);   /* of queues from now on, in us */
+bool fd_free_waits(void);        /* freeing used memory waits, like NVIDIA's */
+bool fd_accesses_pageable(void); /* devices access memory of the host */
+bool fd_managed_has_device(void);     /* and a context */
+bool fd_stages_host(void);            /* pageable host memory is staged */
+bool fd_reuses_handles(void);         /* of destroyed objects, for new ones */
+int64_t fd_new_delay(void);           /* of queues from now on, in us */
 void fd_host_waits(const char *name); /* a call is about to block */
 
 #endif /* FD_DRIVER_H */

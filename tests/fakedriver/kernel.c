@@ -158,6 +158,19 @@ check_function(const fd_function *function, uintptr_t handle)
     return code;
 }
 
+/* A device reads and writes memory of the host with HMM or ATS only. */
+static void
+check_access(const char *name, const char *start, size_t nbytes)
+{
+    fd_lock();
+    bool is_known = fd_allocation_find_locked(start) != NULL;
+    fd_unlock();
+    if (nbytes > 0 && !is_known && !fd_accesses_pageable()) {
+        fd_violation("%s of memory at %p, which the device cannot access",
+                     name, start);
+    }
+}
+
 int
 fd_launch(const char *name, fd_function *function, int64_t n_items,
           void **arguments, uintptr_t stream)
@@ -173,6 +186,8 @@ fd_launch(const char *name, fd_function *function, int64_t n_items,
     char *source = (char *)launch.source.data + launch.source.offset;
     char *values = (char *)launch.values.data + launch.values.offset;
     char *target = (char *)launch.target.data + launch.target.offset;
+    check_access(name, source, ad_launch_source_size(&launch));
+    check_access(name, target, ad_launch_target_size(&launch));
     const fd_operation o = {
         .name = name,
         .run = run_launch,

@@ -145,6 +145,8 @@ _SIGNATURES = {
     "fake_set_free_waits": (None, [c_int]),
     "fake_set_staging": (None, [c_int]),
     "fake_set_handle_reuse": (None, [c_int]),
+    "fake_set_pageable_access": (None, [c_int]),
+    "fake_set_managed_without_device": (None, [c_int]),
     "fake_set_version": (None, [c_int]),
     "fake_reset": (None, []),
     "fake_log_start": (None, []),

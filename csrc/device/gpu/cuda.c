@@ -4,8 +4,15 @@
  * and 2 (per thread). 0 is never used, since its meaning depends on how a
  * program was compiled.
  */
+#define _GNU_SOURCE /* syscall under -std=c11 */
+
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 #include "device/dynlib.h"
 #include "device/gpu/gpu.h"
@@ -442,6 +449,54 @@ ask_pointer_inside(const void *pointer, ad_device hint,
     return code;
 }
 
+/* Can the host read at this address? The kernel reads the set of signals there
+ * before it refuses the operation -1. Nothing is dereferenced here. */
+static bool
+is_readable(const void *pointer)
+{
+#ifdef SYS_rt_sigprocmask
+    const uintptr_t word = (uintptr_t)pointer & ~(uintptr_t)7;
+    const int saved = errno;
+    bool is_there =
+        syscall(SYS_rt_sigprocmask, -1, (void *)word, NULL, (size_t)8) < 0 &&
+        errno == EINVAL;
+    errno = saved;
+    return is_there;
+#else
+    return false;
+#endif
+}
+
+/* The device for memory that the driver names none for: the one of the hint,
+ * the current one, or the first. */
+static int64_t
+device_without_ordinal(ad_device hint)
+{
+    void *handle;
+    int64_t id = hint.id;
+    if (id < 0 && cuda_current(&handle, &id).code != AD_GPU_SUCCESS) {
+        id = -1;
+    }
+    return id < 0 ? 0 : id;
+}
+
+/* Memory that the driver does not know. A device with HMM or ATS accesses all
+ * memory of the host, as it accesses managed memory. An address that the host
+ * cannot read is of memory that was freed. */
+static void
+classify_pageable(const void *pointer, ad_device hint, ad_memory_info *out)
+{
+    const int64_t id = device_without_ordinal(hint);
+    int has_access = 0;
+    if (id < n_devices &&
+        cuda.device_attribute(&has_access, AD_CUDA_DEVICE_PAGEABLE_ACCESS,
+                              devices[id].device) == AD_GPU_SUCCESS &&
+        has_access != 0 && is_readable(pointer)) {
+        out->context = (ad_context){{ARROW_DEVICE_CUDA_MANAGED, id}, NULL};
+        out->host_accessible = true;
+    }
+}
+
 static ad_status
 cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
               ad_error *err)
@@ -454,7 +509,9 @@ cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     }
     /* An unknown pointer: some drivers return 1, others no memory type. */
     if (code == AD_GPU_INVALID_VALUE ||
-        (code == AD_GPU_SUCCESS && facts.memory_type == 0)) {
+        (code == AD_GPU_SUCCESS && facts.memory_type == 0 &&
+         facts.is_managed == 0)) {
+        classify_pageable(pointer, hint.device, out);
         return AD_OK;
     }
     if (code != AD_GPU_SUCCESS) {
@@ -476,8 +533,12 @@ cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
         return ad_gpu_fail_kind(&ad_gpu_cuda, hint.device, facts.memory_type,
                                 err);
     }
-    /* Memory of a pool belongs to no context: NULL. */
-    out->context = (ad_context){{type, facts.ordinal}, facts.handle};
+    /* Memory of a pool belongs to no context: NULL. Managed memory of a pool
+     * may belong to no device either. */
+    out->context = (ad_context){
+        {type, facts.ordinal >= 0 ? facts.ordinal
+                                  : device_without_ordinal(hint.device)},
+        facts.handle};
     out->host_accessible = out->kind != AD_MEMORY_DEVICE;
     return AD_OK;
 }
