@@ -1,9 +1,12 @@
-#define _GNU_SOURCE /* dladdr, secure_getenv under -std=c11 */
+#define _GNU_SOURCE /* dladdr, dl_iterate_phdr, secure_getenv: -std=c11 */
 
 #include "device/dynlib.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
+#ifdef __linux__
+#include <link.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +50,51 @@ open_any(const char *const *names, int flags, char *found, char *reasons,
     return NULL;
 }
 
+#ifdef __linux__
+
+typedef struct search {
+    const char *soname;
+    char *path; /* of the library found; starts empty */
+} search;
+
+/* Is it "libx-1a2b3c.so.6", for the soname "libx.so"? */
+static int
+is_renamed(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    search *self = argument;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    const size_t n_stem = (size_t)(strstr(self->soname, ".so") - self->soname);
+    if (slash == NULL || strncmp(slash + 1, self->soname, n_stem) != 0 ||
+        strchr("-.", slash[1 + n_stem]) == NULL ||
+        strstr(slash + 1 + n_stem, ".so") == NULL) {
+        return 0;
+    }
+    snprintf(self->path, AD_LIBRARY_PATH_SIZE, "%s", info->dlpi_name);
+    return 1;
+}
+
+/* A library of a wheel that is in the process, or NULL. */
+static void *
+open_renamed(const char *soname, char *found)
+{
+    char path[AD_LIBRARY_PATH_SIZE] = "";
+    search wanted = {soname, path};
+    const char *const names[] = {path, NULL};
+    return dl_iterate_phdr(is_renamed, &wanted) != 0
+               ? open_any(names, RTLD_NOLOAD, found, NULL, 0)
+               : NULL;
+}
+
+#else
+
+static void *
+open_renamed(const char *soname, char *found)
+{
+    return NULL;
+}
+
+#endif
+
 static ad_status
 open_library(const ad_library *library, void **out, char *found, ad_error *err)
 {
@@ -68,6 +116,9 @@ open_library(const ad_library *library, void **out, char *found, ad_error *err)
         return AD_OK;
     }
     *out = open_any(library->sonames, RTLD_NOLOAD, found, NULL, 0);
+    if (*out == NULL && library->is_in_wheels) {
+        *out = open_renamed(library->sonames[0], found);
+    }
     if (*out == NULL) {
         *out = open_any(library->sonames, 0, found, reasons, sizeof(reasons));
     }

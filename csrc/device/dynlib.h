@@ -39,6 +39,8 @@ typedef struct ad_library {
     const char *const *sonames; /* in order of preference, ends in NULL */
     const ad_symbol *symbols;
     size_t n_symbols;
+    /* Wheels bring the library along under a name with a hash. */
+    bool is_in_wheels;
     /* Advice when no library is found. NULL: "install its driver". */
     const char *advice;
 } ad_library;
@@ -48,7 +50,8 @@ typedef struct ad_library {
 
 /* Load the library and fill the struct at `api`. If the environment variable
  * is set, only the library it names is tried. Otherwise a library of one of
- * these names that is in the process already is used, and then the names are
+ * these names that is in the process already is used (with `is_in_wheels` also
+ * one whose file has the first name with a hash in it), and then the names are
  * searched along the linker's path. The library is never closed. `path`
  * (AD_LIBRARY_PATH_SIZE bytes, or NULL) receives the path of the loaded
  * library.

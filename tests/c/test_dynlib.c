@@ -3,6 +3,10 @@
 
 #include "device/dynlib.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "check.h"
 
 typedef struct api {
@@ -89,6 +93,38 @@ test_variable_overrides(void)
     unsetenv("ARROWDEV_MOCK_LIBRARY");
 }
 
+/* Two copies of a runtime in one process do not know each other's streams. */
+static void
+test_library_of_a_wheel_is_found(void)
+{
+    static const char *const renamed[] = {"libad-mock.so", NULL};
+    char folder[] = "/tmp/ad-dynlib-XXXXXX";
+    char target[64], command[256], path[AD_LIBRARY_PATH_SIZE];
+    api found;
+    ad_error err;
+    ad_library library = {.name = "mock",
+                          .sonames = renamed,
+                          .symbols = symbols,
+                          .n_symbols = 2,
+                          .is_in_wheels = true};
+    CHECK_INT(load(sonames, symbols, &found, path, NULL), AD_OK);
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(target, sizeof(target), "%s/libad-mock-1a2b3c.so.6", folder);
+    CHECK(snprintf(command, sizeof(command), "cp '%s' '%s'", path, target) <
+          (int)sizeof(command));
+    CHECK_INT(system(command), 0);
+    /* The file alone does not suffice: it has to be in the process. */
+    CHECK_INT(ad_library_load(&library, &found, NULL, &err), AD_ERR_EXCHANGE);
+    CHECK(dlopen(target, RTLD_NOW | RTLD_LOCAL) != NULL);
+    CHECK_INT(ad_library_load(&library, &found, path, &err), AD_OK);
+    CHECK_STR(path, target);
+    CHECK(found.cosine(0.0) == 1.0);
+    library.is_in_wheels = false;
+    CHECK_INT(ad_library_load(&library, &found, path, &err), AD_ERR_EXCHANGE);
+    CHECK_INT(remove(target), 0);
+    CHECK_INT(remove(folder), 0);
+}
+
 int
 main(void)
 {
@@ -97,6 +133,7 @@ main(void)
         CHECK_TEST(test_missing_symbol_names_itself),
         CHECK_TEST(test_all_failures_are_told),
         CHECK_TEST(test_variable_overrides),
+        CHECK_TEST(test_library_of_a_wheel_is_found),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

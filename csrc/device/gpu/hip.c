@@ -49,6 +49,7 @@ static const ad_library library = {
     .sonames = sonames,
     .symbols = symbols,
     .n_symbols = sizeof(symbols) / sizeof(symbols[0]),
+    .is_in_wheels = true,
 };
 
 /* Written by load() only. */

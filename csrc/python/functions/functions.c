@@ -340,7 +340,9 @@ PyMethodDef ad_module_functions[] = {
      "devices()\n--\n\n"
      "A list of the devices that can be used: the host, and those whose "
      "runtime\ncan be loaded. `python -m arrowdev doctor` tells why one is "
-     "missing."},
+     "missing.\n\n"
+     "This starts the runtimes. Children that are forked afterwards have no\n"
+     "CUDA, in any library."},
     {"_warn_if_readonly", AD_METHOD(ad_function_warn_if_readonly),
      "_warn_if_readonly(tensor, result, /)\n--\n\n"
      "Warn that `result` is writable although the memory of `tensor` was\n"
