@@ -172,9 +172,10 @@ record_late(entry *e, ad_error *err)
     }
     AD_RETURN_IF_ERR(backend->stream_is_capturing(e->context, e->stream,
                                                   &is_captured, err));
+    /* The capture may end between the two queries. */
     if (is_captured) {
-        return ad_stream_require_no_capture(e->context, e->stream, "a release",
-                                            err);
+        AD_RETURN_IF_ERR(ad_stream_require_no_capture(e->context, e->stream,
+                                                      "a release", err));
     }
     AD_RETURN_IF_ERR(ad_sync_record(e->context, e->stream, &e->syncs[0], err));
     e->is_late = false;
