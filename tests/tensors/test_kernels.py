@@ -845,7 +845,7 @@ def test_ptx_has_every_kernel(library):
     assert names(library)[:3] == ["ad_unpack_bits", "ad_count_bits", "ad_pack_bits"]
     assert len(names(library)) == 12
     assert all(f".visible .entry {name}(" in ptx for name in names(library))
-    assert ".target sm_50" in ptx and ".extern" not in ptx
+    assert ptx.startswith(".version 4.0\n.target sm_50\n") and ".extern" not in ptx
 
 
 def find_clang():
