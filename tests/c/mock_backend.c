@@ -18,6 +18,7 @@ static bool waits_finish = true;
 static long countdown;
 static bool has_failed;
 static bool is_capture_over;
+static bool is_capture_ending; /* after one more query */
 static mock_kind failing;
 static uintptr_t last_waiter;
 static uintptr_t last_recorded;
@@ -33,7 +34,7 @@ mock_reset(void)
     waits_finish = true;
     countdown = 0;
     has_failed = false;
-    is_capture_over = false;
+    is_capture_over = is_capture_ending = false;
     failing = MOCK_NONE;
     last_waiter = 0;
     pthread_mutex_unlock(&lock);
@@ -92,6 +93,12 @@ void
 mock_end_capture(void)
 {
     LOCKED(is_capture_over = true);
+}
+
+void
+mock_end_capture_after_query(void)
+{
+    LOCKED(is_capture_ending = true);
 }
 
 long
@@ -316,7 +323,8 @@ mock_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
         stream.handle < atomic_load(&first_alive)) {
         return fail(context.device, "mock_stream_is_capturing", err);
     }
-    LOCKED(*out = stream.handle == MOCK_CAPTURED_STREAM && !is_capture_over);
+    LOCKED((*out = stream.handle == MOCK_CAPTURED_STREAM && !is_capture_over,
+            is_capture_over |= is_capture_ending));
     return AD_OK;
 }
 

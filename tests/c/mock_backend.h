@@ -83,6 +83,9 @@ long mock_live_memory(void);
 
 void mock_end_capture(void);
 
+/* The capture ends after one more query. */
+void mock_end_capture_after_query(void);
+
 /* The streams that were created so far died with their context. */
 void mock_lose_streams(void);
 

@@ -300,6 +300,22 @@ test_event_is_recorded_after_the_capture(void)
 }
 
 static void
+test_capture_that_ends_during_the_query(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    mock_end_capture_after_query();
+    ad_defer_release_late(tracked_new(&released), CONTEXT(IN_ORDER, 0),
+                          CAPTURED, NULL);
+    for (int i = 0; i < 20000 && mock_count().records == 0; i++) {
+        rest(1);
+    }
+    CHECK_INT(mock_count().records, 1);
+    mock_finish();
+    expect_soon(&released, 1);
+}
+
+static void
 test_late_event_on_a_dead_stream_is_abandoned(void)
 {
     atomic_int released = 0;
@@ -681,6 +697,7 @@ main(void)
         CHECK_TEST(test_unqueryable_event_is_asked_again),
         CHECK_TEST(test_unqueryable_event_is_abandoned_to_its_context),
         CHECK_TEST(test_event_is_recorded_after_the_capture),
+        CHECK_TEST(test_capture_that_ends_during_the_query),
         CHECK_TEST(test_late_event_on_a_dead_stream_is_abandoned),
         CHECK_TEST(test_captured_event_disturbs_no_capture),
         CHECK_TEST(test_errors_are_survived_and_told),
