@@ -207,22 +207,12 @@ ad_context_complete(const struct ad_backend *backend, ad_context context,
     return AD_OK;
 }
 
-/* The legacy default stream cannot be captured. */
-static bool
-may_be_captured(const struct ad_backend *backend, ad_device device,
-                ad_stream stream)
-{
-    return (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
-           (!ad_stream_is_default(device, stream) ||
-            ad_stream_is_per_thread(device, stream));
-}
-
 bool
-ad_stream_is_captured(ad_context context, ad_stream stream)
+ad_stream_query_captured(ad_context context, ad_stream stream)
 {
     bool is_captured = false;
     const struct ad_backend *backend = ad_backend_for(context.device.type);
-    return may_be_captured(backend, context.device, stream) &&
+    return (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
            backend->stream_is_capturing(context, stream, &is_captured, NULL) ==
                AD_OK &&
            is_captured;

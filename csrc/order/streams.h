@@ -21,8 +21,17 @@ typedef struct ad_stream_choice {
 } ad_stream_choice;
 
 /* Whether the stream is being captured into a graph. False for a stream whose
- * query fails, because it was destroyed. */
-bool ad_stream_is_captured(ad_context context, ad_stream stream);
+ * query fails, because it was destroyed. The legacy default stream cannot be
+ * captured, and is not queried. */
+bool ad_stream_query_captured(ad_context context, ad_stream stream);
+
+static inline bool
+ad_stream_is_captured(ad_context context, ad_stream stream)
+{
+    return (!ad_stream_is_default(context.device, stream) ||
+            ad_stream_is_per_thread(context.device, stream)) &&
+           ad_stream_query_captured(context, stream);
+}
 
 /* AD_ERR_EXCHANGE, "capture", if the stream is being captured. Called before
  * an `operation` that a graph cannot repeat. */
