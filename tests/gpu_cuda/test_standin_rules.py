@@ -5,8 +5,9 @@ The guide's sentences stand in tests/fakedriver, beside the code that refuses.
 
 import threading
 
+import numpy as np
 import pytest
-from gpu import MODES, RELAXED, Capture, ask, code_of, cu
+from gpu import MODES, RELAXED, Capture, Gate, Stream, ask, code_of, cu
 
 UNSUPPORTED, INVALIDATED, CAPTURED_EVENT = 900, 901, 907
 GLOBAL, THREAD_LOCAL = MODES
@@ -196,3 +197,40 @@ def test_legacy_stream_encompasses_blocking_captures(name, flags):
     """The guide: querying or synchronizing it would do so to the captured streams."""
     with (Broken if flags == 0 else Capture)(RELAXED, flags):
         assert code_of(getattr(cu, name), 1) == (906 if flags == 0 else 0)
+
+
+# --- pageable memory of the host ----------------------------------------------------------
+
+STAGED_AT_ONCE = 64 << 10
+COPIES = {
+    "a large upload": (STAGED_AT_ONCE + 8, True, True),
+    "a small upload": (STAGED_AT_ONCE, True, False),
+    "a small download": (8, False, True),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copy_of_pageable_memory_waits_for_its_stream(name):
+    """cuda.h, "API synchronization behavior": more than 64 KB are staged after the stream's work,
+    and a copy to pageable memory returns when it is done."""
+    nbytes, is_upload, waits = COPIES[name]
+    stream, host = Stream(), np.zeros(nbytes, "u1")
+    pointer = int(ask(cu.cuMemAlloc, nbytes))
+    copy = cu.cuMemcpyHtoDAsync if is_upload else cu.cuMemcpyDtoHAsync
+    ends = (pointer, host.ctypes.data) if is_upload else (host.ctypes.data, pointer)
+    gate = Gate(stream.handle)
+    context = ask(cu.cuCtxGetCurrent)
+
+    def run():
+        ask(cu.cuCtxSetCurrent, context)
+        ask(copy, *ends, nbytes, stream.handle)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(0.2 if waits else 20)
+    assert thread.is_alive() == waits
+    gate.open()
+    thread.join(20)
+    assert not thread.is_alive()
+    stream.synchronize()
+    ask(cu.cuMemFree, pointer)
