@@ -109,7 +109,7 @@ ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
         .function = function,
         .n_positional = 1,
         .ignores_none = ignores_none,
-        AD_PARAMETERS(AD_STR_requested_schema),
+        AD_PARAMETER_NAMES(AD_STR_requested_schema),
     };
     PyObject *values[1] = {NULL};
     if ((n_args != 0 || kwnames != NULL) &&

@@ -279,8 +279,8 @@ dlpack_method(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
 {
     static const ad_signature signature = {
         .function = "__dlpack__()",
-        AD_PARAMETERS(AD_STR_stream, AD_STR_max_version, AD_STR_dl_device,
-                      AD_STR_copy),
+        AD_PARAMETER_NAMES(AD_STR_stream, AD_STR_max_version, AD_STR_dl_device,
+                           AD_STR_copy),
     };
     ad_state *state = ad_state_of(self);
     PyObject *values[4];

@@ -186,7 +186,7 @@ module_exec(PyObject *module)
     if (intern_strings(state) < 0 || ad_errors_init(state, module) < 0 ||
         add_types(state, module) < 0 ||
         ad_device_type_enum_init(state, module) < 0 ||
-        ad_array_stream_type_init(state, module) < 0 ||
+        ad_stream_scope_type_init(state, module) < 0 ||
         add_shared_attributes(state) < 0) {
         return -1;
     }

@@ -35,7 +35,7 @@ typedef struct ad_signature {
 } ad_signature;
 
 /* The parameters of an ad_signature: the AD_STR_* of each. */
-#define AD_PARAMETERS(...)                                                    \
+#define AD_PARAMETER_NAMES(...)                                               \
     .n_parameters = sizeof((uint8_t[]){__VA_ARGS__}), .names = {__VA_ARGS__}
 
 /* Put borrowed references into values[0 .. n_parameters), NULL for an omitted

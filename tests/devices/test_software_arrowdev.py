@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import time
+import warnings
 from functools import partial
 
 import pytest
@@ -412,12 +413,12 @@ class TestArgumentsOfTheSoftwareDevice:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork with threads
 def test_forked_child_keeps_its_own_error(tmp_path):
     seen = tmp_path / "seen"
     child = 0
     try:
-        with software_device():
+        with software_device(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of fork with threads
             child = os.fork()
             if child == 0:
                 raise KeyError("the child's own")

@@ -236,7 +236,7 @@ static const ad_signature signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_object, AD_STR_schema, AD_STR_device_type),
+    AD_PARAMETER_NAMES(AD_STR_object, AD_STR_schema, AD_STR_device_type),
 };
 
 static int

@@ -131,8 +131,8 @@ static const ad_signature convert_signature = {
     .function = "convert()",
     .n_positional = 2,
     .n_required = 2,
-    AD_PARAMETERS(AD_STR_object, AD_STR_cls, AD_STR_device, AD_STR_stream,
-                  AD_STR_copy, AD_STR_nulls, AD_STR_fill_value),
+    AD_PARAMETER_NAMES(AD_STR_object, AD_STR_cls, AD_STR_device, AD_STR_stream,
+                       AD_STR_copy, AD_STR_nulls, AD_STR_fill_value),
 };
 
 static PyObject *

@@ -328,9 +328,9 @@ static const ad_signature from_buffers_signature = {
     .function = "Array.from_buffers()",
     .n_positional = 3,
     .n_required = 3,
-    AD_PARAMETERS(AD_STR_type, AD_STR_length, AD_STR_buffers,
-                  AD_STR_null_count, AD_STR_offset, AD_STR_children,
-                  AD_STR_dictionary),
+    AD_PARAMETER_NAMES(AD_STR_type, AD_STR_length, AD_STR_buffers,
+                       AD_STR_null_count, AD_STR_offset, AD_STR_children,
+                       AD_STR_dictionary),
 };
 
 PyObject *

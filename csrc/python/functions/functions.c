@@ -65,7 +65,7 @@ static const ad_signature validate_signature = {
     .function = "validate()",
     .n_positional = 2,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_object, AD_STR_level),
+    AD_PARAMETER_NAMES(AD_STR_object, AD_STR_level),
 };
 
 static PyObject *
@@ -139,7 +139,7 @@ static const ad_signature protocols_signature = {
     .function = "protocols()",
     .n_positional = 2,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_object, AD_STR_probe),
+    AD_PARAMETER_NAMES(AD_STR_object, AD_STR_probe),
 };
 
 static PyObject *

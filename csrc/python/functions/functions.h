@@ -32,7 +32,7 @@ extern PyType_Spec ad_tensor_type_spec;
 /* The enum DeviceType, and what use_stream() returns. 0, or -1 with an
  * exception. */
 int ad_device_type_enum_init(ad_state *state, PyObject *module);
-int ad_array_stream_type_init(ad_state *state, PyObject *module);
+int ad_stream_scope_type_init(ad_state *state, PyObject *module);
 
 /* The PyMethodDef table of the module, NULL entry last. */
 extern PyMethodDef ad_module_functions[];

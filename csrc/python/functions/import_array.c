@@ -331,8 +331,8 @@ static const ad_signature array_signature = {
     .n_positional_only = 2,
     .n_positional = 2,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_object, AD_STR_type, AD_STR_device, AD_STR_stream,
-                  AD_STR_copy, AD_STR_validity),
+    AD_PARAMETER_NAMES(AD_STR_object, AD_STR_type, AD_STR_device,
+                       AD_STR_stream, AD_STR_copy, AD_STR_validity),
 };
 
 PyObject *

@@ -247,9 +247,9 @@ static const ad_signature tensor_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_object, AD_STR_device, AD_STR_stream, AD_STR_copy,
-                  AD_STR_nulls, AD_STR_fill_value, AD_STR_order,
-                  AD_STR_readonly),
+    AD_PARAMETER_NAMES(AD_STR_object, AD_STR_device, AD_STR_stream,
+                       AD_STR_copy, AD_STR_nulls, AD_STR_fill_value,
+                       AD_STR_order, AD_STR_readonly),
 };
 
 static PyObject *
@@ -276,7 +276,7 @@ static const ad_signature from_dlpack_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_object, AD_STR_device, AD_STR_copy),
+    AD_PARAMETER_NAMES(AD_STR_object, AD_STR_device, AD_STR_copy),
 };
 
 static PyObject *

@@ -289,7 +289,7 @@ static const ad_signature record_batch_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_columns, AD_STR_names, AD_STR_copy),
+    AD_PARAMETER_NAMES(AD_STR_columns, AD_STR_names, AD_STR_copy),
 };
 
 /* Read a sequence of columns or a matrix; `names` has the column names. */
@@ -331,7 +331,7 @@ static PyObject *
 function_record_batch(ad_state *state, PyObject *const *values)
 {
     int copy = AD_COPY_IF_NEEDED;
-    if ((values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
+    if (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0) {
         return NULL;
     }
     columns c = {0};

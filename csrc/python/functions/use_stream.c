@@ -296,7 +296,7 @@ static PyType_Spec stream_spec = {
 };
 
 int
-ad_array_stream_type_init(ad_state *state, PyObject *module)
+ad_stream_scope_type_init(ad_state *state, PyObject *module)
 {
     if (scopes_in_use == NULL) { /* first import */
         PyObject *none = PyTuple_New(0);
@@ -319,7 +319,7 @@ static const ad_signature signature = {
     .function = "use_stream()",
     .n_positional = 2,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_stream, AD_STR_device),
+    AD_PARAMETER_NAMES(AD_STR_stream, AD_STR_device),
 };
 
 static PyObject *

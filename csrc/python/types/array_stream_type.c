@@ -273,7 +273,7 @@ static const ad_signature to_signature = {
     .function = "to()",
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_device, AD_STR_prefetch, AD_STR_stream),
+    AD_PARAMETER_NAMES(AD_STR_device, AD_STR_prefetch, AD_STR_stream),
 };
 
 /* Chooses the stream for the copies, if the move needs copies. */
@@ -345,7 +345,7 @@ static const ad_signature map_signature = {
     .function = "map()",
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_function, AD_STR_schema),
+    AD_PARAMETER_NAMES(AD_STR_function, AD_STR_schema),
 };
 
 static PyObject *
@@ -385,7 +385,7 @@ static const ad_signature concat_signature = {
     .n_positional_only = 1,
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_streams, AD_STR_schema),
+    AD_PARAMETER_NAMES(AD_STR_streams, AD_STR_schema),
 };
 
 static PyObject *
@@ -415,8 +415,8 @@ static PyObject *
 function_concat_streams(ad_state *state, PyObject *const *values)
 {
     ad_schema schema = {0};
-    if ((!ad_is_none(values[1]) &&
-         ad_parse_schema(state, values[1], &schema) < 0)) {
+    if (!ad_is_none(values[1]) &&
+        ad_parse_schema(state, values[1], &schema) < 0) {
         return NULL;
     }
     PyObject *result = concat(state, values[0], schema);

@@ -229,7 +229,7 @@ static const ad_signature slice_signature = {
     .function = "Array.slice()",
     .n_positional = 2,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_offset, AD_STR_length),
+    AD_PARAMETER_NAMES(AD_STR_offset, AD_STR_length),
 };
 
 static PyObject *
@@ -316,7 +316,7 @@ array_view(PyObject *self, PyObject *type)
 static const ad_signature count_nulls_signature = {
     .function = "Array.count_nulls()",
     .n_positional = 1,
-    AD_PARAMETERS(AD_STR_stream),
+    AD_PARAMETER_NAMES(AD_STR_stream),
 };
 
 static PyObject *
@@ -352,7 +352,7 @@ static AD_ENTRY(call_array_count_nulls, ad_state_of, count_nulls_signature,
 static const ad_signature compact_signature = {
     .function = "Array.compact()",
     .n_positional = 1,
-    AD_PARAMETERS(AD_STR_stream),
+    AD_PARAMETER_NAMES(AD_STR_stream),
 };
 
 static PyObject *
@@ -386,7 +386,7 @@ static AD_ENTRY(call_array_compact, ad_state_of, compact_signature,
 static const ad_signature validate_signature = {
     .function = "validate()",
     .n_positional = 1,
-    AD_PARAMETERS(AD_STR_level),
+    AD_PARAMETER_NAMES(AD_STR_level),
 };
 
 /* 0: "structure", 1: "full", -1: an exception. */

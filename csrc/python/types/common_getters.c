@@ -113,7 +113,7 @@ static const ad_signature to_signature = {
     .function = "to()",
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_device, AD_STR_stream),
+    AD_PARAMETER_NAMES(AD_STR_device, AD_STR_stream),
 };
 
 static PyObject *
@@ -168,7 +168,7 @@ static AD_ENTRY(call_to_device, ad_state_of, to_signature,
 static const ad_signature numpy_signature = {
     .function = "__array__()",
     .n_positional = 2,
-    AD_PARAMETERS(AD_STR_dtype, AD_STR_copy),
+    AD_PARAMETER_NAMES(AD_STR_dtype, AD_STR_copy),
 };
 
 /* NumPy calls it for a Tensor only if the Tensor exports no buffer; without
@@ -191,7 +191,7 @@ static const ad_signature into_signature = {
     .function = "into()",
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_cls, AD_STR_stream, AD_STR_copy),
+    AD_PARAMETER_NAMES(AD_STR_cls, AD_STR_stream, AD_STR_copy),
 };
 
 static PyObject *

@@ -141,7 +141,7 @@ static const ad_signature empty_signature = {
     .function = "Device.empty()",
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_nbytes, AD_STR_stream),
+    AD_PARAMETER_NAMES(AD_STR_nbytes, AD_STR_stream),
 };
 
 static PyObject *

@@ -156,7 +156,7 @@ static const ad_signature equals_signature = {
     .n_positional_only = 1,
     .n_positional = 2,
     .n_required = 1,
-    AD_PARAMETERS(AD_STR_other, AD_STR_check_metadata),
+    AD_PARAMETER_NAMES(AD_STR_other, AD_STR_check_metadata),
 };
 
 static PyObject *

@@ -148,9 +148,9 @@ static const ad_signature from_pointer_signature = {
     .function = "Tensor.from_pointer()",
     .n_positional = 4,
     .n_required = 4,
-    AD_PARAMETERS(AD_STR_ptr, AD_STR_shape, AD_STR_dtype, AD_STR_device,
-                  AD_STR_strides, AD_STR_byte_offset, AD_STR_owner,
-                  AD_STR_stream, AD_STR_readonly),
+    AD_PARAMETER_NAMES(AD_STR_ptr, AD_STR_shape, AD_STR_dtype, AD_STR_device,
+                       AD_STR_strides, AD_STR_byte_offset, AD_STR_owner,
+                       AD_STR_stream, AD_STR_readonly),
 };
 
 /* A sequence of ints; -1 with TypeError or ValueError. */
