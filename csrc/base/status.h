@@ -19,6 +19,8 @@
 #ifndef AD_BASE_STATUS_H
 #define AD_BASE_STATUS_H
 
+#include <string.h>
+
 #include "base/device.h"
 
 typedef enum ad_status {
@@ -70,6 +72,13 @@ void ad_error_hint(ad_error *err, const char *format, ...)
  * operation where the layer that failed does not know it. */
 void ad_error_prefix(ad_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Whether a failed call gave this reason. */
+static inline bool
+ad_error_has_reason(const ad_error *err, const char *reason)
+{
+    return err->reason != NULL && strcmp(err->reason, reason) == 0;
+}
 
 /* Attach the device, or the name of the type, that the error concerns. */
 void ad_error_device(ad_error *err, ad_device device);

@@ -406,14 +406,6 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
     return AD_OK;
 }
 
-/* There is no compiler, or the driver is too old: the ways without kernels are
- * left. */
-static bool
-lacks_kernels(const ad_error *err)
-{
-    return err->reason != NULL && strcmp(err->reason, "kernel") == 0;
-}
-
 ad_status
 ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
                   const ad_stream_choice *stream, char order,
@@ -442,10 +434,12 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
     AD_RETURN_IF_ERR(
         choose_way(tensor, target, order, true, &plan, &how, err));
     if (how == WAY_KERNEL) {
-        ad_error why;
+        ad_error unused;
+        ad_error *why = err != NULL ? err : &unused;
         ad_status status = copy_on_stream(tensor, target, stream, order, &plan,
-                                          how, out, err != NULL ? err : &why);
-        if (status == AD_OK || !lacks_kernels(err != NULL ? err : &why)) {
+                                          how, out, why);
+        /* There may be no compiler, or the driver is too old. */
+        if (status == AD_OK || !ad_error_has_reason(why, "kernel")) {
             return status;
         }
         AD_RETURN_IF_ERR(

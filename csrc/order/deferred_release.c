@@ -150,12 +150,6 @@ wait_for_context(ad_context context, mode how, ad_error *err)
     return wait_until_idle(context, how, err);
 }
 
-static bool
-is_capture(const ad_error *err)
-{
-    return err->reason != NULL && strcmp(err->reason, "capture") == 0;
-}
-
 /* Record the event of a late entry. "capture": the stream is still being
  * captured. */
 static ad_status
@@ -215,7 +209,7 @@ wait_for(entry *e, mode how, ad_error *err)
     if (status == AD_OK) {
         return wait_for_events(e->syncs, e->n, how, err);
     }
-    return how == WAIT_FOR_EVENTS || is_capture(err)
+    return how == WAIT_FOR_EVENTS || ad_error_has_reason(err, "capture")
                ? status
                : wait_for_context(e->context, how, err);
 }
@@ -231,7 +225,7 @@ query_entry(entry *e)
     for (size_t i = 0; i < e->n && is_done && status == AD_OK; i++) {
         status = ad_sync_query(e->syncs[i], &is_done, &err);
     }
-    if (status != AD_OK && !is_capture(&err)) {
+    if (status != AD_OK && !ad_error_has_reason(&err, "capture")) {
         e->n_failures++;
     }
     return is_done && status == AD_OK;
@@ -255,7 +249,8 @@ wait_on(entry *e, mode how, ad_error *err)
         (err->status == AD_OK && !e->is_abandoned)) {
         *err = mine;
     }
-    if (status != AD_ERR_INTERRUPTED && !is_capture(&mine)) {
+    if (status != AD_ERR_INTERRUPTED &&
+        !ad_error_has_reason(&mine, "capture")) {
         e->n_failures++;
     }
     return false;

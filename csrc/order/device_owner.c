@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "abi/arrow_c.h"
 #include "base/process.h"
@@ -165,12 +164,6 @@ is_still_there(const struct ad_backend *backend, const recorded_stream *r)
            (backend->stream_id(r->context, r->stream, &id) && id == r->id);
 }
 
-static bool
-is_capture(const ad_error *err)
-{
-    return err->reason != NULL && strcmp(err->reason, "capture") == 0;
-}
-
 /* Work on a captured stream runs whenever the graph is launched, and no event
  * marks its end: whoever launches a graph keeps its memory. What ran there
  * before the capture is done before an event that is recorded after it. A free
@@ -199,7 +192,7 @@ record_event(const device_owner *self, recorded_stream *r,
         (*out)->keep = is_captured ? ad_owner_ref(r->keep) : NULL;
         return true;
     }
-    r->whole_context = !is_captured && !is_capture(&err);
+    r->whole_context = !is_captured && !ad_error_has_reason(&err, "capture");
     if (!r->whole_context) {
         ad_defer_release_late(ad_owner_ref(self->inner), context, stream,
                               r->keep);

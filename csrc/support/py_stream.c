@@ -103,8 +103,8 @@ ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
     const char *text = stream != NULL && err->code != 0 && cause == NULL
                            ? ad_array_stream_last_error(stream)
                            : NULL;
-    bool is_stream = err->status == AD_ERR_EXCHANGE && err->reason != NULL &&
-                     strcmp(err->reason, "stream") == 0;
+    bool is_stream =
+        err->status == AD_ERR_EXCHANGE && ad_error_has_reason(err, "stream");
     const char *cut =
         is_stream && text != NULL ? find_cut(err->message, text) : NULL;
     if (cut != NULL) {
