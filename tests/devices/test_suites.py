@@ -17,7 +17,7 @@ import compiler
 SUITES = {"gpu_cuda": "cuda.bindings", "gpu_hip": "hip", "no_runtime": "numpy"}
 
 
-def run(suite, **settings):
+def run(suite, *options, **settings):
     pytest.importorskip(SUITES[suite])
     compiler.command()  # builds the drivers
     environment = {**os.environ, "ARROWDEV_SUITE": suite.removeprefix("gpu_"), **settings}
@@ -27,6 +27,7 @@ def run(suite, **settings):
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
             *("-c", str(compiler.ROOT / "pyproject.toml")),
+            *options,
             str(compiler.ROOT / "tests" / suite),
         ],
         env=environment,
@@ -62,4 +63,4 @@ def test_as_on_a_gpu():
 @pytest.mark.timeout(600)
 def test_one_device():
     """A test that needs a second device says so: a machine with a GPU usually has one."""
-    run("gpu_cuda", ARROWDEV_FAKE_DEVICES="1", ARROWDEV_NO_SKIPS="0")
+    run("gpu_cuda", "-m", "gpu", ARROWDEV_FAKE_DEVICES="1", ARROWDEV_NO_SKIPS="0")

@@ -1,5 +1,6 @@
 """Pending work of one producer or consumer delays no ready data of another."""
 
+import gc
 import threading
 
 import numpy as np
@@ -152,6 +153,9 @@ def test_memory_in_use_is_freed_after_its_consumers(standin):
     """The stream for frees waits for the consumer; other reads and writes do not."""
     reader = Reader()
     for make in (lambda: ad.tensor(NEW).to("cuda:0"), lambda: ad.tensor(Memory(NEW), copy=True)):
+        made = again = None
+        gc.collect()
+        ad.device("cuda:0").synchronize()  # what was there before is freed now
         made = make()
         with Gate(reader.stream.handle):
             made.__dlpack__(stream=reader.stream.handle)
