@@ -20,7 +20,9 @@ typedef struct recorded_stream {
     ad_context context;
     bool whole_context; /* no event can mark the end of the work */
     ad_stream stream;
-    uint64_t thread; /* owner of a per-thread default stream; else 0 */
+    uint64_t thread;      /* owner of a per-thread default stream; else 0 */
+    bool may_be_captured; /* when it is recorded; not asked yet */
+    atomic_bool in_graph; /* only work of a capture has used the memory */
     ad_owner *keep;
     bool has_id; /* named by a bare number, which another stream may get */
     uint64_t id;
@@ -165,9 +167,10 @@ is_still_there(const struct ad_backend *backend, const recorded_stream *r)
 }
 
 /* Work on a captured stream runs whenever the graph is launched, and no event
- * marks its end: whoever launches a graph keeps its memory. What ran there
- * before the capture is done before an event that is recorded after it. A free
- * stream in the same capture is ordered by the graph. */
+ * marks its end: whoever launches a graph keeps its memory, and where nothing
+ * else used it, there is no sync. What ran there before the capture is done
+ * before an event that is recorded after it. A free stream in the same capture
+ * is ordered by the graph. */
 static bool
 record_event(const device_owner *self, recorded_stream *r,
              bool is_free_captured, ad_sync **out)
@@ -186,6 +189,10 @@ record_event(const device_owner *self, recorded_stream *r,
         return false;
     }
     bool is_captured = ad_stream_is_captured(context, stream);
+    if (is_captured && !is_free_captured && atomic_load(&r->in_graph)) {
+        *out = NULL;
+        return true;
+    }
     if ((!is_captured || is_free_captured) &&
         ad_sync_record(context, stream, out, &err) == AD_OK) {
         (*out)->is_captured = is_captured;
@@ -478,6 +485,10 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
         if (r->stream.handle == wanted->stream.handle &&
             r->thread == wanted->thread &&
             ad_context_equal(r->context, wanted->context)) {
+            if (atomic_load(&r->in_graph) &&
+                !ad_stream_is_captured(r->context, r->stream)) {
+                atomic_store(&r->in_graph, false);
+            }
             return true;
         }
     }
@@ -548,6 +559,11 @@ record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
     if (!wanted->has_id) {
         identify(wanted);
     }
+    if (wanted->may_be_captured) {
+        wanted->may_be_captured = false;
+        wanted->in_graph =
+            ad_stream_is_captured(wanted->context, wanted->stream);
+    }
     pthread_mutex_lock(&self->lock);
     ad_status status = add_stream_locked(self, wanted, err);
     pthread_mutex_unlock(&self->lock);
@@ -571,23 +587,42 @@ record_in(ad_owner *owner, recorded_stream *wanted, ad_error *err)
     return AD_OK;
 }
 
-ad_status
-ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
-                       ad_owner *keep, ad_error *err)
+static ad_status
+record(ad_owner *owner, recorded_stream wanted, ad_error *err)
 {
     /* Without a runtime no event could be recorded at the release. The memory
      * is released when its consumer releases it. */
-    if (owner == NULL || ad_backend_in_use(context.device.type) == NULL) {
+    if (owner == NULL ||
+        ad_backend_in_use(wanted.context.device.type) == NULL) {
         return AD_OK;
     }
-    recorded_stream wanted = {.context = context,
-                              .stream = stream,
-                              .thread = thread_of(context, stream),
-                              .keep = keep};
+    wanted.thread = thread_of(wanted.context, wanted.stream);
     if (wanted.thread != 0) {
         (void)ad_thread_watch(); /* else it counts as ended */
     }
     return record_in(owner, &wanted, err);
+}
+
+ad_status
+ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
+                       ad_owner *keep, ad_error *err)
+{
+    return record(
+        owner,
+        (recorded_stream){.context = context, .stream = stream, .keep = keep},
+        err);
+}
+
+ad_status
+ad_owner_record_consumer(ad_owner *owner, ad_context context, ad_stream stream,
+                         ad_owner *keep, ad_error *err)
+{
+    return record(owner,
+                  (recorded_stream){.context = context,
+                                    .stream = stream,
+                                    .may_be_captured = true,
+                                    .keep = keep},
+                  err);
 }
 
 /* --- device memory ------------------------------------------------------- */

@@ -56,6 +56,15 @@ AD_MUST_CHECK ad_status ad_owner_record_stream(ad_owner *owner,
                                                ad_stream stream,
                                                ad_owner *keep, ad_error *err);
 
+/* The same for a consumer's stream, which may be being captured now. Memory
+ * that is used in a capture only is not kept after its release in the same
+ * capture: the graph's user keeps it, and the stream may be destroyed. */
+AD_MUST_CHECK ad_status ad_owner_record_consumer(ad_owner *owner,
+                                                 ad_context context,
+                                                 ad_stream stream,
+                                                 ad_owner *keep,
+                                                 ad_error *err);
+
 /* Allocate `nbytes` of uninitialised memory in `context`, for later work on
  * `stream`. *owner is a device owner whose free stream is
  * `stream`. Where the user gave the stream, `keep` keeps it alive. For 0 bytes

@@ -549,8 +549,11 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
         sync, context, consumer->stream, what, err));
     AD_RETURN_IF_ERR(
         ad_sync_order(sync, &context, consumer->stream, what, err));
-    return ad_owner_record_stream(owner, context, consumer->stream,
-                                  consumer->keep, err);
+    /* A stream that could wait for an event from outside of a capture. */
+    bool is_outside =
+        !ad_sync_is_done(sync) && sync->is_own && !ad_sync_is_captured(sync);
+    return (is_outside ? ad_owner_record_stream : ad_owner_record_consumer)(
+        owner, context, consumer->stream, consumer->keep, err);
 }
 
 ad_status

@@ -421,6 +421,21 @@ test_stream_in_a_capture_orders_nothing(void)
     CHECK_INT(mock_count().context_waits, 0);
 }
 
+/* The graph's user keeps the memory, and the stream may be destroyed. */
+static void
+test_stream_captured_from_the_start_is_not_waited_for(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, NULL);
+    CHECK_INT(ad_owner_record_consumer(owner, CONTEXT(IN_ORDER, 0),
+                                       (ad_stream){MOCK_CAPTURED_STREAM}, NULL,
+                                       NULL),
+              AD_OK);
+    ad_owner_unref(owner);
+    CHECK_INT(atomic_load(&n_released), 1);
+    CHECK_INT(mock_count().records, 0);
+}
+
 /* The wait would invalidate the graph. */
 static void
 test_captured_producer_waits_for_nobody_outside(void)
@@ -815,6 +830,7 @@ main(void)
         CHECK_TEST(test_many_streams_without_an_idle_context),
         CHECK_TEST(test_stream_that_is_gone_without_an_idle_context),
         CHECK_TEST(test_stream_in_a_capture_orders_nothing),
+        CHECK_TEST(test_stream_captured_from_the_start_is_not_waited_for),
         CHECK_TEST(test_captured_producer_waits_for_nobody_outside),
         CHECK_TEST(
             test_default_stream_of_another_context_is_not_the_producers),

@@ -90,14 +90,36 @@ def test_wait_for_the_device_is_refused_in_a_capture(mode):
 
 @pytest.mark.parametrize("mode", [*MODES, RELAXED])
 def test_release_inside_a_capture_breaks_it_not(mode):
-    """What was handed to the captured stream is released after the capture."""
+    """Nothing asks for the stream any more, which may be destroyed after the capture."""
     tensor = ad.tensor(Watched(NEW))
     with Capture(mode) as capture:
         tensor.__dlpack__(stream=capture.stream.handle)
         del tensor
         gc.collect()
+        assert Watched.freed == 1
+    capture.stream.destroy()
+    time.sleep(0.05)
+
+
+@pytest.mark.parametrize("mode", [*MODES, RELAXED])
+def test_release_in_a_later_capture_waits_for_the_work_between(mode):
+    """The stream was captured at the hand-out, and ran eagerly since."""
+    reader = Reader()
+    tensor = ad.tensor(Watched(NEW))
+    ask(cu.cuStreamBeginCapture, reader.stream.handle, mode)
+    tensor.__dlpack__(stream=reader.stream.handle)
+    ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, reader.stream.handle))
+    with Gate(reader.stream.handle):
+        tensor.__dlpack__(stream=reader.stream.handle)
+        reader.read(tensor.data_ptr)
+        ask(cu.cuStreamBeginCapture, reader.stream.handle, mode)
+        del tensor
+        gc.collect()
         time.sleep(0.05)
+        ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, reader.stream.handle))
+        assert Watched.freed == 0
     wait_for_frees(1)
+    assert reader.result() == NEW.tolist()
 
 
 def test_release_of_a_stream_that_became_captured_waits_for_its_earlier_work():

@@ -4,11 +4,16 @@ The rules are CUDA's, see tests/gpu_cuda/test_standin_rules.py. AMD's runtime wa
 capture by a wait for the device, in every mode (ROCm/rocm-systems #4508).
 """
 
+import gc
 import threading
+import time
 
+import numpy as np
 import pytest
 from hip import hip
 from test_hip_exchange import Stream, ask
+
+import arrowdev as ad
 
 UNSUPPORTED, INVALIDATED, CAPTURED_EVENT = 900, 901, 907
 Mode = hip.hipStreamCaptureMode
@@ -88,3 +93,17 @@ def test_question_about_a_captured_stream_breaks_the_capture(name, mode):
 def test_wait_for_the_device_breaks_its_captures(mode, where):
     with Capture(mode, is_broken=True):
         assert int(where(hip.hipDeviceSynchronize)[0]) == UNSUPPORTED
+
+
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+def test_release_in_the_background_breaks_no_capture(mode):
+    """arrowdev waits for no device, and does not ask about captured data."""
+    tensor = ad.tensor(np.arange(64)).to("rocm:0")
+    tensor.synchronize()
+    with Capture(mode, is_broken=False) as capture:
+        tensor.__dlpack__(stream=capture.stream.handle)
+        sent = ad.tensor(np.arange(64)).to("rocm:0")
+        assert np.asarray(sent.to("cpu"))[63] == 63
+        del tensor, sent
+        gc.collect()
+        time.sleep(0.05)
