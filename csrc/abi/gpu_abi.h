@@ -48,7 +48,10 @@ enum {
     AD_GPU_CAPTURE_MODE_RELAXED = 2,
     AD_GPU_POOL_OF_DEVICE_MEMORY = 1,
     AD_GPU_LOCATION_DEVICE = 1,
-    AD_GPU_POOL_THRESHOLD = 4, /* attribute, a uint64_t */
+    /* attributes: an int, whether an allocation may make its stream wait for a
+     * free on another one; and a uint64_t */
+    AD_GPU_POOL_INTERNAL_WAITS = 3,
+    AD_GPU_POOL_THRESHOLD = 4,
     AD_GPU_POINTER_BUFFER_ID = 7
 };
 

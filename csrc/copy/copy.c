@@ -291,6 +291,7 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
     if (session.via_host) {
         return copy_via_host(tensor, target, stream, order, false, out, err);
     }
+    ad_session_begin_calls(&session);
     ad_status status = ad_session_allocate(&session, ad_tensor_nbytes(tensor),
                                            &data, &owner, err);
     if (status == AD_OK && !from_host && !session.to_host) {
@@ -300,6 +301,10 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
     if (status == AD_OK) {
         status = run_work(&session, tensor, order, plan, how, data, err);
     }
+    if (status == AD_OK) {
+        status = ad_session_mark_end(&session, err);
+    }
+    ad_session_end_calls(&session);
     if (status == AD_OK) {
         status = ad_session_finish(&session, from_host ? tensor->owner : NULL,
                                    &sync, err);

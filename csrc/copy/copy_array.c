@@ -208,14 +208,25 @@ record_stream(const job *self, const ad_array *array, ad_error *err)
 }
 
 static ad_status
-run(job *self, const ad_array *array, ad_error *err)
+submit(job *self, const ad_array *array, void **pinned, ad_error *err)
 {
-    AD_RETURN_IF_ERR(place_pieces(self, err));
     AD_RETURN_IF_ERR(allocate(self, err));
     AD_RETURN_IF_ERR(keep_host_memory(self, array, err));
     AD_RETURN_IF_ERR(record_stream(self, array, err));
-    void *pinned = pinned_for_small_pieces(self);
-    AD_RETURN_IF_ERR(copy_pieces(self, pinned, err));
+    *pinned = pinned_for_small_pieces(self);
+    AD_RETURN_IF_ERR(copy_pieces(self, *pinned, err));
+    return ad_session_mark_end(&self->session, err);
+}
+
+static ad_status
+run(job *self, const ad_array *array, ad_error *err)
+{
+    void *pinned = NULL;
+    AD_RETURN_IF_ERR(place_pieces(self, err));
+    ad_session_begin_calls(&self->session);
+    ad_status status = submit(self, array, &pinned, err);
+    ad_session_end_calls(&self->session);
+    AD_RETURN_IF_ERR(status);
     AD_RETURN_IF_ERR(
         ad_session_finish(&self->session, self->host, &self->sync, err));
     if (pinned != NULL) {

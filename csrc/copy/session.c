@@ -372,7 +372,9 @@ static ad_status
 wait_before_copy(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
-    if (self->has_waited || !self->to_host || !may_block_in_copy(self)) {
+    /* On the stream for reads there is nothing but other reads. */
+    if (self->has_waited || !self->to_host || self->use == AD_USE_READ ||
+        !may_block_in_copy(self)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
@@ -599,16 +601,54 @@ record_end(ad_session *self, ad_sync **out, ad_error *err)
                : ad_sync_record(self->context, self->stream, out, err);
 }
 
+static bool
+is_on_own_stream(const ad_session *self)
+{
+    return self->backend != NULL && self->use != AD_N_STREAM_USES;
+}
+
+void
+ad_session_begin_calls(const ad_session *self)
+{
+    if (is_on_own_stream(self)) {
+        self->backend->begin_calls(self->context);
+    }
+}
+
+void
+ad_session_end_calls(const ad_session *self)
+{
+    if (is_on_own_stream(self)) {
+        self->backend->end_calls(self->context);
+    }
+}
+
+ad_status
+ad_session_mark_end(ad_session *self, ad_error *err)
+{
+    bool unused;
+    if (!self->has_begun) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(record_end(self, &self->end, err));
+    return self->to_host || (self->is_borrowed && self->is_idle)
+               ? ad_sync_query(self->end, &unused, err)
+               : AD_OK;
+}
+
 ad_status
 ad_session_finish(ad_session *self, ad_owner *host, ad_sync **out,
                   ad_error *err)
 {
-    ad_sync *sync;
+    ad_sync *sync = self->end;
     *out = NULL;
     if (!self->has_begun) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(record_end(self, &sync, err));
+    self->end = NULL;
+    if (sync == NULL) {
+        AD_RETURN_IF_ERR(record_end(self, &sync, err));
+    }
     if (!self->to_host) {
         ad_status status = finish_reading(self, host, sync, err);
         if (status != AD_OK) {
@@ -634,6 +674,8 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
         return;
     }
     drop_last_event(self);
+    ad_sync_unref(self->end);
+    self->end = NULL;
     if (ad_sync_record(self->context, self->stream, &sync, NULL) != AD_OK) {
         sync = NULL;
     }

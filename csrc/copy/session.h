@@ -44,6 +44,7 @@ typedef struct ad_session {
     struct ad_staging_copy *staging;
     bool has_begun;  /* the runtime has work of this session */
     bool has_waited; /* the host has waited for the earlier work */
+    ad_sync *end;    /* see ad_session_mark_end */
     ad_event last;   /* event of the last operation, where operations have
                         events; else NULL */
 } ad_session;
@@ -122,6 +123,17 @@ AD_MUST_CHECK ad_status ad_session_kernel(ad_session *session,
 
 /* A suitable number of work items for the launch; 1 on the host. */
 int64_t ad_session_items(const ad_session *session, const ad_launch *launch);
+
+/* Between the two calls the runtime is not asked before each call what is
+ * current. Only for a session on a stream of arrowdev's own, and around calls
+ * that do not wait for other work. */
+void ad_session_begin_calls(const ad_session *session);
+void ad_session_end_calls(const ad_session *session);
+
+/* Records the end of the work, before ad_session_finish(), which waits for it
+ * if it has to. */
+AD_MUST_CHECK ad_status ad_session_mark_end(ad_session *session,
+                                            ad_error *err);
 
 /* Ends the session after the last copy. *out is the sync to wait for; NULL
  * where the result is in host memory, since the host has waited for it. `host`

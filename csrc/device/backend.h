@@ -207,6 +207,14 @@ struct ad_backend {
                                    const ad_launch *launch, ad_event *event,
                                    ad_error *err);
 
+    /* Between these two calls, on one thread, most work is in `context`, so
+     * that the runtime is not asked before each call what is current. Its
+     * handle may be NULL: the context for work that names none. The calls
+     * nest. No code of a user runs in between, and the host does not wait for
+     * long. Default: nothing. */
+    void (*begin_calls)(ad_context context);
+    void (*end_calls)(ad_context context);
+
     /* --- streams --------------------------------------------------------- */
 
     /* The context in which a foreign stream runs. `hint` is the context its

@@ -93,6 +93,8 @@ fail_absent(ad_error *err)
       (ad_context context, ad_stream stream, const ad_launch *launch,         \
        ad_event *event, ad_error *err),                                       \
       return refuse_as(context.device, "kernel", "run kernels", err))         \
+    X(begin_calls, void, (ad_context context), )                              \
+    X(end_calls, void, (ad_context context), )                                \
     X(stream_context, ad_status,                                              \
       (ad_stream stream, ad_context hint, ad_context * out, ad_error * err),  \
       return refuse(hint.device, "tell where a stream runs", err))            \

@@ -552,8 +552,8 @@ identify(recorded_stream *wanted)
 static ad_status
 record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
 {
-    if (is_ordered_by_release(self, wanted) || is_exempt(self, wanted) ||
-        is_recorded(self, wanted)) {
+    if (is_recorded(self, wanted) || is_exempt(self, wanted) ||
+        is_ordered_by_release(self, wanted)) {
         return AD_OK;
     }
     if (!wanted->has_id) {

@@ -94,7 +94,11 @@ ad_intake_take(ad_device device, ad_intake_stream *out, ad_error *err)
         return ad_fail_memory(err, sizeof(*cache));
     }
     ad_intake *intake = find_idle(cache, false);
-    intake = intake != NULL ? intake : find_idle(cache, true);
+    if (intake == NULL) {
+        backend->begin_calls(out->context);
+        intake = find_idle(cache, true);
+        backend->end_calls(out->context);
+    }
     intake = intake != NULL ? intake : find_any(cache);
     if (intake == NULL) {
         return ad_stream_own(out->context, AD_USE_AFTER, &out->stream, err);

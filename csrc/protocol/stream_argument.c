@@ -543,12 +543,25 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
     }
     /* Resolved now and on this thread: another thread may have another default
      * stream, and a stream of another device would order nothing. */
-    AD_RETURN_IF_ERR(
-        find_context(backend, device, sync, consumer->stream, &context, err));
-    AD_RETURN_IF_ERR(ad_sync_require_outside_done(
-        sync, context, consumer->stream, what, err));
-    AD_RETURN_IF_ERR(
-        ad_sync_order(sync, &context, consumer->stream, what, err));
+    ad_context expected = {device, NULL};
+    bool holds = ad_stream_is_default(device, consumer->stream) &&
+                 !ad_sync_is_done(sync);
+    if (holds) {
+        backend->begin_calls(expected);
+    }
+    ad_status status =
+        find_context(backend, device, sync, consumer->stream, &context, err);
+    if (status == AD_OK) {
+        status = ad_sync_require_outside_done(sync, context, consumer->stream,
+                                              what, err);
+    }
+    if (status == AD_OK) {
+        status = ad_sync_order(sync, &context, consumer->stream, what, err);
+    }
+    if (holds) {
+        backend->end_calls(expected);
+    }
+    AD_RETURN_IF_ERR(status);
     /* A stream that could wait for an event from outside of a capture. */
     bool is_outside =
         !ad_sync_is_done(sync) && sync->is_own && !ad_sync_is_captured(sync);

@@ -38,6 +38,15 @@ def test_each_device_has_a_pool(standin):
     assert standin.count().maps == n_maps
 
 
+def test_allocations_wait_for_no_free_on_another_stream():
+    """Consumers may keep the stream for frees busy, and uploads do not wait for them."""
+    there = ad.tensor(np.ones(8)).to("cuda:0")
+    attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+    pool = ask(cu.cuPointerGetAttribute, attribute, there.data_ptr)
+    waits = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
+    assert int(ask(cu.cuMemPoolGetAttribute, pool, waits)) == 0
+
+
 def test_pool_with_the_default_threshold_maps_memory_again(standin):
     """What arrowdev's own pool avoids."""
     properties = cu.CUmemPoolProps()

@@ -253,10 +253,18 @@ cuda_describe_current(char *buffer, size_t size, ad_error *err)
  * if that is on the device, as for every CUDA program, and otherwise the
  * primary one. An id of -1 means the current context. NULL: there is none. */
 static ad_gpu_result
-context_for(ad_device device, void **out, int64_t *id)
+context_for(ad_device device, void **out, int64_t *id, bool *is_current)
 {
-    ad_gpu_result result = cuda_current(out, id);
-    if (result.code != AD_GPU_SUCCESS || device.id < 0 || *id == device.id) {
+    const ad_context *held = ad_gpu_held(&ad_gpu_cuda);
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    if (held != NULL) {
+        *out = held->handle;
+        *id = held->device.id;
+    } else {
+        result = cuda_current(out, id);
+    }
+    *is_current = device.id < 0 || *id == device.id;
+    if (result.code != AD_GPU_SUCCESS || *is_current) {
         return result;
     }
     *id = device.id;
@@ -269,17 +277,23 @@ static ad_gpu_result
 cuda_enter(ad_context context, ad_gpu_scope *scope)
 {
     void *now = NULL;
+    bool is_current = false;
     if (context.handle == NULL) {
-        int64_t id;
-        ad_gpu_result result =
-            context_for(context.device, &context.handle, &id);
+        ad_gpu_result result = context_for(context.device, &context.handle,
+                                           &context.device.id, &is_current);
         if (result.code != AD_GPU_SUCCESS || context.handle == NULL) {
             /* No context: the runtime decides whether that is an error. */
             return result;
         }
     }
-    ad_gpu_result result = {cuda.context_get_current(&now), "cuCtxGetCurrent"};
-    if (result.code == AD_GPU_SUCCESS && now != context.handle) {
+    scope->entered = context;
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    if (!is_current) {
+        result =
+            (ad_gpu_result){cuda.context_get_current(&now), "cuCtxGetCurrent"};
+        is_current = now == context.handle;
+    }
+    if (result.code == AD_GPU_SUCCESS && !is_current) {
         result = (ad_gpu_result){cuda.context_push(context.handle),
                                  "cuCtxPushCurrent_v2"};
         scope->is_moved = result.code == AD_GPU_SUCCESS;
@@ -348,14 +362,13 @@ device_of_context(void *handle, int64_t *out)
     return result;
 }
 
-/* The primary context, unless a stream of another one was seen lately. A green
- * context is another one, too. Not for default streams, which belong to the
- * current context. Threads may lose a count to each other. */
+/* The primary context, unless a stream of another one was seen. A default
+ * stream belongs to the current context, which may be another one. */
 static bool
 cuda_likely_context(ad_stream stream, ad_device device, ad_context *out)
 {
     if (device.type != ARROW_DEVICE_CUDA || device.id < 0 ||
-        device.id >= n_devices || stream.handle <= AD_CUDA_STREAM_PER_THREAD) {
+        device.id >= n_devices || stream.handle == AD_STREAM_NULL) {
         return false;
     }
     struct cuda_device *on = &devices[device.id];
@@ -374,6 +387,7 @@ cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
                     ad_error *err)
 {
     const bool is_default = stream.handle <= AD_CUDA_STREAM_PER_THREAD;
+    bool is_current;
     ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
     void *handle = hint.handle;
     int64_t id = hint.device.id;
@@ -385,7 +399,7 @@ cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
             result = device_of_context(handle, &id);
         }
     } else if (handle == NULL) {
-        result = context_for(hint.device, &handle, &id);
+        result = context_for(hint.device, &handle, &id, &is_current);
     }
     AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_cuda, hint.device, result, err));
     if (handle == NULL) {
@@ -738,6 +752,7 @@ const struct ad_gpu ad_gpu_cuda = {
     .leave = cuda_leave,
     .current = cuda_current,
     .primary = cuda_primary,
+    .record_checks_context = true,
     .pools = cuda_pools,
     .has_pools = cuda_has_pools,
     .allocate = cuda_allocate,

@@ -1,6 +1,5 @@
 #include "device/gpu/gpu.h"
 
-#include <limits.h>
 #include <string.h>
 
 /* --- errors -------------------------------------------------------------- */
@@ -154,26 +153,87 @@ ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
         gpu->name, kind);
 }
 
+/* What ad_gpu_begin_calls has made current on this thread. */
+static _Thread_local struct {
+    const struct ad_gpu *gpu; /* NULL: nothing */
+    unsigned int depth;
+    ad_gpu_scope scope;
+} held;
+
+const ad_context *
+ad_gpu_held(const struct ad_gpu *gpu)
+{
+    return held.gpu == gpu ? &held.scope.entered : NULL;
+}
+
+static ad_gpu_result
+enter(const struct ad_gpu *gpu, ad_context context, ad_gpu_scope *scope)
+{
+    const ad_context *current = ad_gpu_held(gpu);
+    bool is_held =
+        current != NULL && context.handle == current->handle &&
+        (context.handle != NULL || context.device.id == current->device.id);
+    return is_held ? (ad_gpu_result){AD_GPU_SUCCESS, NULL}
+                   : gpu->enter(context, scope);
+}
+
+void
+ad_gpu_begin_calls(ad_context context)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
+    if (held.depth++ != 0) {
+        return;
+    }
+    held.scope = (ad_gpu_scope){.entered = context};
+    if (gpu->enter(context, &held.scope).code == AD_GPU_SUCCESS) {
+        held.gpu = gpu;
+    } else {
+        gpu->forget_error();
+    }
+}
+
+void
+ad_gpu_end_calls(ad_context context)
+{
+    const struct ad_gpu *gpu = held.gpu;
+    if (--held.depth == 0 && gpu != NULL) {
+        held.gpu = NULL;
+        ad_gpu_leave(gpu, &held.scope);
+    }
+}
+
 ad_status
 ad_gpu_enter(const struct ad_gpu *gpu, ad_context context, ad_gpu_scope *scope,
              ad_error *err)
 {
     *scope = (ad_gpu_scope){.is_moved = false};
-    ad_gpu_result result = gpu->enter(context, scope);
+    ad_gpu_result result = enter(gpu, context, scope);
     return ad_gpu_check(gpu, context.device, result, err);
 }
 
-void
-ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope)
+static void
+relax(const struct ad_gpu *gpu, ad_gpu_scope *scope)
 {
     scope->mode = AD_GPU_CAPTURE_MODE_RELAXED;
-    scope->is_relaxed = false;
     if (gpu->calls->exchange_capture_mode != NULL) {
         scope->is_relaxed =
             gpu->calls->exchange_capture_mode(&scope->mode) == AD_GPU_SUCCESS;
         if (!scope->is_relaxed) {
             gpu->forget_error();
         }
+    }
+}
+
+/* Between ad_gpu_begin_calls and ad_gpu_end_calls the thread is relaxed once,
+ * on first need. */
+void
+ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope)
+{
+    scope->is_relaxed = false;
+    if (held.gpu != gpu) {
+        relax(gpu, scope);
+    } else if (!held.scope.is_relaxed) {
+        relax(gpu, &held.scope);
     }
 }
 
@@ -186,13 +246,6 @@ ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
         gpu->forget_error();
         (void)gpu->calls->exchange_capture_mode(&mode);
     }
-}
-
-/* The only conversion from our streams to the runtime's. */
-static inline void *
-handle_of(ad_stream stream)
-{
-    return (void *)stream.handle;
 }
 
 /* --- contexts ------------------------------------------------------------ */
@@ -264,7 +317,7 @@ void
 ad_gpu_stream_destroy(ad_context context, ad_stream stream)
 {
     destroy(context, ad_gpu_of(context.device)->calls->stream_destroy,
-            handle_of(stream));
+            ad_gpu_handle(stream));
 }
 
 /* --- foreign streams and events ------------------------------------------ */
@@ -295,7 +348,7 @@ enters_after(const struct ad_gpu *gpu, ad_context context, int code,
      * primary context takes memory and time. */
     ad_gpu_result result = context.handle == NULL
                                ? gpu->enter_existing(context, scope)
-                               : gpu->enter(context, scope);
+                               : enter(gpu, context, scope);
     return result.code == AD_GPU_SUCCESS && scope->is_moved;
 }
 
@@ -310,7 +363,7 @@ ask_legacy(const struct ad_gpu *gpu, ad_context context, ad_stream stream)
     if (ad_stream_is_default(context.device, stream) &&
         !ad_stream_is_per_thread(context.device, stream)) {
         result.code =
-            gpu->calls->stream_is_capturing(handle_of(stream), &state);
+            gpu->calls->stream_is_capturing(ad_gpu_handle(stream), &state);
     }
     return result;
 }
@@ -326,7 +379,7 @@ enters_for(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
     if (has_handle(context, stream)) {
         return enters_after(gpu, context, result->code, scope);
     }
-    ad_gpu_result entered = gpu->enter(context, scope);
+    ad_gpu_result entered = enter(gpu, context, scope);
     if (entered.code == AD_GPU_SUCCESS) {
         entered = ask_legacy(gpu, context, stream);
     }
@@ -345,17 +398,17 @@ ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
     int state = 0; /* 1: active, 2: invalidated, but not ended yet */
     ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
     if (!has_handle(context, stream)) {
-        result = gpu->enter(context, &scope);
+        result = enter(gpu, context, &scope);
     }
     if (result.code == AD_GPU_SUCCESS) {
         result = (ad_gpu_result){
-            gpu->calls->stream_is_capturing(handle_of(stream), &state),
+            gpu->calls->stream_is_capturing(ad_gpu_handle(stream), &state),
             gpu->names.stream_is_capturing};
     }
     if (has_handle(context, stream) &&
         enters_after(gpu, context, result.code, &scope)) {
         result.code =
-            gpu->calls->stream_is_capturing(handle_of(stream), &state);
+            gpu->calls->stream_is_capturing(ad_gpu_handle(stream), &state);
     }
     ad_gpu_leave(gpu, &scope);
     *out = state != 0;
@@ -376,7 +429,7 @@ wait_inside(ad_context context, ad_stream stream, ad_event event, int code,
     ad_gpu_result result = {code, gpu->names.stream_wait};
     if (enters_for(gpu, context, stream, &scope, &result)) {
         result.code =
-            gpu->calls->stream_wait(handle_of(stream), event.handle, 0);
+            gpu->calls->stream_wait(ad_gpu_handle(stream), event.handle, 0);
     }
     ad_gpu_leave(gpu, &scope);
     return ad_gpu_check(gpu, context.device, result, err);
@@ -388,8 +441,9 @@ ad_gpu_stream_wait(ad_context context, ad_stream stream, ad_event event,
 {
     int code = AD_GPU_SUCCESS;
     if (has_handle(context, stream)) {
-        code = ad_gpu_of(context.device)
-                   ->calls->stream_wait(handle_of(stream), event.handle, 0);
+        code =
+            ad_gpu_of(context.device)
+                ->calls->stream_wait(ad_gpu_handle(stream), event.handle, 0);
         if (code == AD_GPU_SUCCESS) {
             return AD_OK;
         }
@@ -417,9 +471,9 @@ record_first(ad_context context, ad_stream stream, ad_event *event,
                                  gpu->names.event_create};
     }
     if (result.code == AD_GPU_SUCCESS) {
-        result =
-            (ad_gpu_result){gpu->calls->event_record(made, handle_of(stream)),
-                            gpu->names.event_record};
+        result = (ad_gpu_result){
+            gpu->calls->event_record(made, ad_gpu_handle(stream)),
+            gpu->names.event_record};
         if (result.code == AD_GPU_SUCCESS) {
             event->handle = made;
         } else {
@@ -428,6 +482,17 @@ record_first(ad_context context, ad_stream stream, ad_event *event,
     }
     ad_gpu_leave(gpu, &scope);
     return ad_gpu_check(gpu, context.device, result, err);
+}
+
+/* Record on a default stream without a look at the current context: if it is
+ * another one, the record fails. */
+static bool
+record_where_current(ad_context context, ad_stream stream, ad_event event)
+{
+    const struct ad_gpu *gpu = ad_gpu_of(context.device);
+    return ask_legacy(gpu, context, stream).code == AD_GPU_SUCCESS &&
+           gpu->calls->event_record(event.handle, ad_gpu_handle(stream)) ==
+               AD_GPU_SUCCESS;
 }
 
 static SELDOM ad_status
@@ -439,7 +504,7 @@ record_inside(ad_context context, ad_stream stream, ad_event event, int code,
     ad_gpu_result result = {code, gpu->names.event_record};
     if (enters_for(gpu, context, stream, &scope, &result)) {
         result.code =
-            gpu->calls->event_record(event.handle, handle_of(stream));
+            gpu->calls->event_record(event.handle, ad_gpu_handle(stream));
     }
     ad_gpu_leave(gpu, &scope);
     return ad_gpu_check(gpu, context.device, result, err);
@@ -455,10 +520,13 @@ ad_gpu_event_record(ad_context context, ad_stream stream, ad_event *event,
     }
     if (has_handle(context, stream)) {
         code = ad_gpu_of(context.device)
-                   ->calls->event_record(event->handle, handle_of(stream));
+                   ->calls->event_record(event->handle, ad_gpu_handle(stream));
         if (code == AD_GPU_SUCCESS) {
             return AD_OK;
         }
+    } else if (ad_gpu_of(context.device)->record_checks_context &&
+               record_where_current(context, stream, *event)) {
+        return AD_OK;
     }
     return record_inside(context, stream, *event, code, err);
 }
@@ -539,7 +607,11 @@ make_pool(const struct ad_gpu *gpu, int64_t id, ad_gpu_pools *pools)
         gpu->forget_error();
         return;
     }
+    int waits = 0; /* an upload waits for no consumer of other memory */
     int code = calls->pool_set(made, AD_GPU_POOL_THRESHOLD, &threshold);
+    if (code == AD_GPU_SUCCESS) {
+        code = calls->pool_set(made, AD_GPU_POOL_INTERNAL_WAITS, &waits);
+    }
     if (code != AD_GPU_SUCCESS ||
         !atomic_compare_exchange_strong(&pools->own, &none, made)) {
         (void)calls->pool_destroy(made);
@@ -617,7 +689,7 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
     ad_gpu_relax(gpu, &scope);
     ad_gpu_result result =
         (is_kept(gpu, context) ? allocate_block : allocate_new)(
-            gpu, context, handle_of(stream), nbytes, out);
+            gpu, context, ad_gpu_handle(stream), nbytes, out);
     ad_gpu_leave(gpu, &scope);
     if (result.code == AD_GPU_OUT_OF_MEMORY) {
         gpu->forget_error();
@@ -661,7 +733,7 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
-    ad_gpu_result result = gpu->enter(context, &scope);
+    ad_gpu_result result = enter(gpu, context, &scope);
     if (result.code != AD_GPU_SUCCESS) {
         gpu->forget_error();
     }
@@ -670,64 +742,9 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
      * is still attempted, because the stream determines the context. */
     if (result.code != AD_GPU_INVALID_CONTEXT &&
         result.code != AD_GPU_CONTEXT_IS_DESTROYED &&
-        free_memory(gpu, context, handle_of(stream), data, nbytes) !=
+        free_memory(gpu, context, ad_gpu_handle(stream), data, nbytes) !=
             AD_GPU_SUCCESS) {
         gpu->forget_error();
     }
     ad_gpu_leave(gpu, &scope);
-}
-
-/* --- copies -------------------------------------------------------------- */
-
-/* Copies row by row where one call cannot: copies between two devices with
- * pitches, and pitches of 2 GiB and more. */
-static ad_gpu_result
-copy_each_row(ad_gpu_result (*copy_row)(const ad_block_copy *, void *),
-              const ad_block_copy *copy, void *stream)
-{
-    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
-    ad_block_copy row = *copy;
-    row.height = 1;
-    for (size_t i = 0; i < copy->height && result.code == AD_GPU_SUCCESS;
-         i++) {
-        result = copy_row(&row, stream);
-        row.target.offset += copy->target_pitch;
-        row.source.offset += copy->source_pitch;
-    }
-    return result;
-}
-
-/* Are both sides device memory, of different contexts or devices? */
-static bool
-are_peers(const struct ad_gpu *gpu, const ad_context *a, const ad_context *b)
-{
-    return a->device.type == gpu->device_type &&
-           b->device.type == gpu->device_type &&
-           (a->device.id != b->device.id ||
-            (a->handle != NULL && b->handle != NULL &&
-             a->handle != b->handle));
-}
-
-ad_status
-ad_gpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
-            ad_error *err)
-{
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    ad_gpu_result result;
-    if (copy->width == 0 || copy->height == 0) {
-        return AD_OK;
-    }
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
-    ad_gpu_relax(gpu, &scope);
-    if (are_peers(gpu, &copy->target.context, &copy->source.context)) {
-        result = copy_each_row(gpu->copy_peer, copy, handle_of(stream));
-    } else if (copy->height > 1 && (copy->target_pitch > INT_MAX ||
-                                    copy->source_pitch > INT_MAX)) {
-        result = copy_each_row(gpu->copy, copy, handle_of(stream));
-    } else {
-        result = gpu->copy(copy, handle_of(stream));
-    }
-    ad_gpu_leave(gpu, &scope);
-    return ad_gpu_check(gpu, context.device, result, err);
 }

@@ -39,8 +39,9 @@ typedef struct ad_gpu_result {
 typedef struct ad_gpu_scope {
     bool is_moved;
     bool is_relaxed;
-    int device; /* HIP: the device that was current */
-    int mode;   /* the thread's previous capture mode */
+    int device;         /* HIP: the device that was current */
+    int mode;           /* the thread's previous capture mode */
+    ad_context entered; /* CUDA: with the handle of the current context */
 } ad_gpu_scope;
 
 /* The kernels, loaded into one context or device. Entries are added, and never
@@ -89,6 +90,10 @@ struct ad_gpu {
     /* The handle of a device's primary context. HIP: NULL. */
     ad_gpu_result (*primary)(int64_t id, void **out);
 
+    /* Does event_record on a default stream fail unless the event is of the
+     * current context? */
+    bool record_checks_context;
+
     /* The functions below are called while the context is current. */
 
     /* Where ad_gpu_find_pools keeps its answer; NULL: no pools. */
@@ -128,6 +133,13 @@ ad_gpu_of(ad_device device)
     const bool is_hip = device.type == ARROW_DEVICE_ROCM ||
                         device.type == ARROW_DEVICE_ROCM_HOST;
     return is_hip ? &ad_gpu_hip : &ad_gpu_cuda;
+}
+
+/* The only conversion from our streams to the runtime's. */
+static inline void *
+ad_gpu_handle(ad_stream stream)
+{
+    return (void *)stream.handle;
 }
 
 /* The address where a span starts. Nothing else adds an offset to a
@@ -204,7 +216,14 @@ ad_status ad_gpu_event_synchronize(ad_context context, ad_event event,
                                    ad_error *err);
 void ad_gpu_event_destroy(ad_context context, ad_event event);
 
+void ad_gpu_begin_calls(ad_context context);
+void ad_gpu_end_calls(ad_context context);
+
+/* The context of ad_gpu_begin_calls on this thread, or NULL. */
+const ad_context *ad_gpu_held(const struct ad_gpu *gpu);
+
 #define AD_GPU_SLOTS                                                          \
+    .begin_calls = ad_gpu_begin_calls, .end_calls = ad_gpu_end_calls,         \
     .primary_context = ad_gpu_primary_context,                                \
     .synchronize = ad_gpu_synchronize, .allocate = ad_gpu_allocate,           \
     .deallocate = ad_gpu_deallocate, .copy = ad_gpu_copy,                     \
