@@ -268,7 +268,7 @@ job_clear(job *self)
     ad_owner_unref(self->memory);
     ad_owner_unref(self->host);
     ad_sync_unref(self->sync);
-    ad_session_drop_pinned(&self->session);
+    ad_session_drop_staging(&self->session);
     ad_plan_clear(&self->plan);
 }
 

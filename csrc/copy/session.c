@@ -190,8 +190,8 @@ static ad_status
 order_after(const ad_session *self, ad_sync *sync, const char *operation,
             ad_error *err)
 {
-    /* Pinned memory of one runtime that another one copies. And of arrowdev's
-     * own streams only that for work after pending data waits for others. */
+    /* No stream waits for an event of another runtime, whose pinned memory
+     * this one may copy. The stream for reads waits for no event of others. */
     if (sync != NULL &&
         (ad_backend_for(sync->context.device.type) != self->backend ||
          self->use == AD_USE_READ)) {
@@ -547,8 +547,8 @@ staging_owner(const ad_session *self)
     return self->staging != NULL ? &self->staging->base : NULL;
 }
 
-static void
-drop_staging(ad_session *self)
+void
+ad_session_drop_staging(ad_session *self)
 {
     ad_owner_unref(staging_owner(self));
     self->staging = NULL;
@@ -559,15 +559,9 @@ ad_session_pinned(ad_session *self, int64_t nbytes)
 {
     return self->backend != NULL && self->to_host &&
                    is_cpu(self->memory.device)
-               ? ad_staging_block(&self->staging, self->context,
-                                  (size_t)nbytes)
+               ? ad_staging_pinned(&self->staging, self->context,
+                                   (size_t)nbytes)
                : NULL;
-}
-
-void
-ad_session_drop_pinned(ad_session *self)
-{
-    drop_staging(self);
 }
 
 /* Ensures that borrowed memory itself is not read after the return. */
@@ -586,7 +580,7 @@ finish_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
         AD_RETURN_IF_ERR(status);
     }
     keep_until_read(self, staging_owner(self), sync);
-    drop_staging(self);
+    ad_session_drop_staging(self);
     return AD_OK;
 }
 
@@ -690,7 +684,7 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     defer_release(self, host, sync);
     defer_release(self, target, sync);
     defer_release(self, staging_owner(self), sync);
-    drop_staging(self);
+    ad_session_drop_staging(self);
     ad_sync_unref(sync);
 }
 

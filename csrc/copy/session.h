@@ -40,8 +40,7 @@ typedef struct ad_session {
     bool has_queried;  /* is_idle is known */
     bool is_idle;      /* the stream was idle when the copy of borrowed memory
                          began: the host waits for the copy */
-    /* otherwise: staging copies of the bytes, which the copy reads */
-    struct ad_staging_copy *staging;
+    struct ad_staging_buffer *staging; /* which copies read or write */
     bool has_begun;  /* the runtime has work of this session */
     bool has_waited; /* the host has waited for the earlier work */
     ad_sync *end;    /* see ad_session_mark_end */
@@ -100,10 +99,11 @@ AD_MUST_CHECK ad_status ad_session_copy(ad_session *session,
                                         const ad_block_copy *copy,
                                         ad_error *err);
 
-/* A pinned block for copies to the host, which do not block then, or NULL. It
- * is read after ad_session_finish(), and dropped at the end. */
+/* A pinned staging buffer of the session, to which copies to the host do not
+ * block; NULL if there is none. It is read after ad_session_finish() and
+ * before ad_session_drop_staging(). */
 void *ad_session_pinned(ad_session *session, int64_t nbytes);
-void ad_session_drop_pinned(ad_session *session);
+void ad_session_drop_staging(ad_session *session);
 
 /* The following work also reads or writes `memory`, on the request's source
  * device. Orders that work after `sync`, and `owner` records the stream.

@@ -21,7 +21,7 @@ pinned_type(const struct ad_backend *backend)
 }
 
 static bool
-allocate_pinned(ad_staging_copy *self, ad_context context)
+allocate_pinned(ad_staging_buffer *self, ad_context context)
 {
     const struct ad_backend *backend = ad_backend_for(context.device.type);
     self->context = context;
@@ -45,7 +45,7 @@ allocate_pinned(ad_staging_copy *self, ad_context context)
 }
 
 static void
-free_pinned(const ad_staging_copy *self)
+free_pinned(const ad_staging_buffer *self)
 {
     const int32_t type = self->context.device.type;
     if (!ad_backend_is_forked(type)) {
@@ -60,8 +60,8 @@ free_pinned(const ad_staging_copy *self)
 static void
 destroy(ad_owner *base)
 {
-    for (ad_staging_copy *self = (ad_staging_copy *)base; self != NULL;) {
-        ad_staging_copy *next = self->next;
+    for (ad_staging_buffer *self = (ad_staging_buffer *)base; self != NULL;) {
+        ad_staging_buffer *next = self->next;
         if (ad_device_equal(self->context.device, AD_CPU)) {
             free(self->data);
         } else {
@@ -72,40 +72,42 @@ destroy(ad_owner *base)
     }
 }
 
-static const ad_owner_ops staging_copy_ops = {.destroy = destroy,
-                                              .name = "staging copy"};
+static const ad_owner_ops staging_ops = {.destroy = destroy,
+                                         .name = "staging buffer"};
 
-static bool
-allocate(ad_staging_copy *self, ad_context context, bool is_optional)
+/* NULL where there is no memory. */
+static ad_staging_buffer *
+add(ad_staging_buffer **newest, ad_context context, size_t nbytes,
+    bool may_be_pinned, bool may_be_pageable)
 {
-    if (self->nbytes > AD_STAGED_AT_ONCE && allocate_pinned(self, context)) {
-        return true;
+    ad_staging_buffer *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return NULL;
     }
-    self->context = (ad_context){.device = AD_CPU};
-    self->data = is_optional ? NULL : malloc(self->nbytes);
-    return self->data != NULL;
+    *self = (ad_staging_buffer){.next = *newest, .nbytes = nbytes};
+    if (!may_be_pinned || !allocate_pinned(self, context)) {
+        self->context = (ad_context){.device = AD_CPU};
+        self->data = may_be_pageable ? malloc(nbytes) : NULL;
+    }
+    if (self->data == NULL) {
+        free(self);
+        return NULL;
+    }
+    ad_owner_init(&self->base, &staging_ops);
+    *newest = self;
+    return self;
 }
 
 void *
-ad_staging_block(ad_staging_copy **newest, ad_context context, size_t nbytes)
+ad_staging_pinned(ad_staging_buffer **newest, ad_context context,
+                  size_t nbytes)
 {
-    ad_staging_copy *added = malloc(sizeof(*added));
-    if (added == NULL) {
-        return NULL;
-    }
-    added->nbytes = nbytes;
-    if (!allocate_pinned(added, context)) {
-        free(added);
-        return NULL;
-    }
-    ad_owner_init(&added->base, &staging_copy_ops);
-    added->next = *newest;
-    *newest = added;
-    return added->data;
+    ad_staging_buffer *added = add(newest, context, nbytes, true, false);
+    return added != NULL ? added->data : NULL;
 }
 
 static void
-read_rows(const ad_staging_copy *self, ad_block_copy *copy)
+read_rows(const ad_staging_buffer *self, ad_block_copy *copy)
 {
     const char *source = (const char *)copy->source.data + copy->source.offset;
     for (size_t i = 0; i < copy->height; i++) {
@@ -118,22 +120,15 @@ read_rows(const ad_staging_copy *self, ad_block_copy *copy)
 }
 
 ad_status
-ad_staging_add(ad_staging_copy **newest, ad_context context,
+ad_staging_add(ad_staging_buffer **newest, ad_context context,
                ad_block_copy *copy, bool is_optional, ad_error *err)
 {
     const size_t nbytes = copy->width * copy->height;
-    ad_staging_copy *added = malloc(sizeof(*added));
+    const ad_staging_buffer *added =
+        add(newest, context, nbytes, nbytes > AD_STAGED_AT_ONCE, !is_optional);
     if (added == NULL) {
-        return ad_fail_memory(err, sizeof(*added));
-    }
-    added->nbytes = nbytes;
-    if (!allocate(added, context, is_optional)) {
-        free(added);
         return is_optional ? AD_OK : ad_fail_memory(err, nbytes);
     }
-    ad_owner_init(&added->base, &staging_copy_ops);
     read_rows(added, copy);
-    added->next = *newest;
-    *newest = added;
     return AD_OK;
 }

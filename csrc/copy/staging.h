@@ -1,10 +1,11 @@
-/* Staging copies: bytes of host memory that are set aside, so that a copy that
- * is enqueued reads them and not the memory of the user. Blocks for small
- * copies to the host are of the same kind.
+/* Staging buffers of copies that are enqueued.
  *
- * Where the runtime would wait for the stream in order to stage pageable
- * memory (AD_CAP_STAGES), many bytes are set aside in pinned memory. The
- * backend keeps its blocks for the next copies. Only for the core.
+ * A copy from the host reads a staging buffer and not the memory of the user,
+ * which may change. Many small copies to the host write one, and the host
+ * reads it when they are done. Where the runtime would wait for the stream in
+ * order to stage pageable memory itself (AD_CAP_STAGES), large buffers are
+ * pinned; the backend keeps their memory for the next copies. Only for the
+ * core.
  */
 #ifndef AD_COPY_STAGING_H
 #define AD_COPY_STAGING_H
@@ -13,27 +14,26 @@
 #include "base/status.h"
 #include "device/backend.h"
 
-/* The bytes that are set aside in pinned memory at one time. */
+/* The most bytes of pinned staging buffers at one time. */
 #define AD_STAGING_MAX ((size_t)256 << 20)
 
-/* The newest one owns those before it. They are released once the copies have
- * read them. */
-typedef struct ad_staging_copy {
+/* The newest one owns those before it. They are released after the copies. */
+typedef struct ad_staging_buffer {
     ad_owner base;
-    struct ad_staging_copy *next;
+    struct ad_staging_buffer *next;
     void *data;
     size_t nbytes;
     ad_context context; /* of pinned memory; AD_CPU: malloc */
-} ad_staging_copy;
+} ad_staging_buffer;
 
-/* A pinned block that copies to the host write, or NULL if there is none. */
-void *ad_staging_block(ad_staging_copy **newest, ad_context context,
-                       size_t nbytes);
+/* The memory of a new pinned buffer, or NULL where there is none. */
+void *ad_staging_pinned(ad_staging_buffer **newest, ad_context context,
+                        size_t nbytes);
 
-/* Sets the bytes aside that `copy` reads from host memory, and lets it read
- * them there. Work in `context` reads them. With `is_optional` only pinned
- * memory will do, and without it the copy stays as it is. */
-AD_MUST_CHECK ad_status ad_staging_add(ad_staging_copy **newest,
+/* Copy the bytes that `copy`, in `context`, reads from host memory to a new
+ * buffer, and change *copy to read them there. With `is_optional` only a
+ * pinned buffer serves, and without one *copy stays as it is. */
+AD_MUST_CHECK ad_status ad_staging_add(ad_staging_buffer **newest,
                                        ad_context context, ad_block_copy *copy,
                                        bool is_optional, ad_error *err);
 

@@ -35,10 +35,9 @@ typedef struct entry {
     bool is_late; /* syncs[0] is to be recorded on this stream, once it is not
                      being captured */
     ad_stream stream;
-    ad_owner *keep; /* of the stream */
-    bool has_id;    /* of the stream, which nothing keeps */
-    uint64_t id;
-    size_t n; /* 0: the context has to be idle */
+    ad_owner *keep;              /* of the stream */
+    ad_stream_identity identity; /* of the stream */
+    size_t n;                    /* 0: the context has to be idle */
     ad_sync *syncs[];
 } entry;
 
@@ -157,10 +156,8 @@ record_late(entry *e, ad_error *err)
 {
     const struct ad_backend *backend;
     bool is_captured;
-    uint64_t id;
     AD_RETURN_IF_ERR(ad_backend_open(e->context.device.type, &backend, err));
-    if (e->has_id &&
-        !(backend->stream_id(e->context, e->stream, &id) && id == e->id)) {
+    if (!ad_stream_is_same(e->context, e->stream, e->identity)) {
         return ad_fail(err, AD_ERR_DEVICE, NULL, NULL,
                        "the stream that used the memory is destroyed");
     }
@@ -562,10 +559,7 @@ ad_defer_release_late(ad_owner *owner, ad_context context, ad_stream stream,
         e->is_late = true;
         e->stream = stream;
         e->keep = ad_owner_ref(keep);
-        e->has_id = keep == NULL &&
-                    !ad_stream_is_default(context.device, stream) &&
-                    ad_backend_for(context.device.type)
-                        ->stream_id(context, stream, &e->id);
+        e->identity = ad_stream_identify(context, stream, keep);
         append(e);
     }
 }

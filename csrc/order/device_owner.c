@@ -24,8 +24,7 @@ typedef struct recorded_stream {
     bool may_be_captured; /* when it is recorded; not asked yet */
     atomic_bool in_graph; /* only work of a capture has used the memory */
     ad_owner *keep;
-    bool has_id; /* named by a bare number, which another stream may get */
-    uint64_t id;
+    ad_stream_identity identity;
 } recorded_stream;
 
 typedef struct device_owner {
@@ -155,17 +154,6 @@ find_stream(const recorded_stream *r, ad_stream *out)
     return ad_thread_is_there(r->thread);
 }
 
-/* Whether the handle names the stream that was recorded. It may be another one
- * where nothing kept the stream: a runtime gives the handle of a destroyed
- * stream out again while its work is pending. */
-static bool
-is_still_there(const struct ad_backend *backend, const recorded_stream *r)
-{
-    uint64_t id;
-    return !r->has_id ||
-           (backend->stream_id(r->context, r->stream, &id) && id == r->id);
-}
-
 /* Work on a captured stream runs whenever the graph is launched, and no event
  * marks its end: whoever launches a graph keeps its memory, and where nothing
  * else used it, there is no sync. What ran there before the capture is done
@@ -182,7 +170,7 @@ record_event(const device_owner *self, recorded_stream *r,
     r->whole_context =
         !find_stream(r, &stream) ||
         ad_backend_open(context.device.type, &backend, NULL) != AD_OK ||
-        !is_still_there(backend, r) ||
+        !ad_stream_is_same(r->context, r->stream, r->identity) ||
         (context.handle == NULL &&
          backend->stream_context(stream, context, &context, NULL) != AD_OK);
     if (r->whole_context) {
@@ -537,18 +525,6 @@ add_stream_locked(device_owner *self, const recorded_stream *wanted,
     return AD_OK;
 }
 
-static void
-identify(recorded_stream *wanted)
-{
-    const struct ad_backend *backend =
-        ad_backend_for(wanted->context.device.type);
-    wanted->has_id =
-        wanted->keep == NULL &&
-        !ad_stream_is_default(wanted->context.device, wanted->stream) &&
-        !ad_stream_is_own(backend, wanted->context, wanted->stream) &&
-        backend->stream_id(wanted->context, wanted->stream, &wanted->id);
-}
-
 static ad_status
 record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
 {
@@ -556,8 +532,9 @@ record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
         is_ordered_by_release(self, wanted)) {
         return AD_OK;
     }
-    if (!wanted->has_id) {
-        identify(wanted);
+    if (!wanted->identity.is_known) {
+        wanted->identity =
+            ad_stream_identify(wanted->context, wanted->stream, wanted->keep);
     }
     if (wanted->may_be_captured) {
         wanted->may_be_captured = false;

@@ -2,8 +2,9 @@
  * it hands over data without a stream of the caller's.
  *
  * A context has a few. Each import takes one that has no pending work, so that
- * the work of one producer delays no data of another. Where all have, the
- * import takes any.
+ * the work of one producer delays no data of another. Where all have pending
+ * work, the import takes any. Where other threads have taken all, it gets the
+ * stream for work after pending data.
  */
 #ifndef AD_ORDER_INTAKE_H
 #define AD_ORDER_INTAKE_H
@@ -13,7 +14,7 @@
 typedef struct ad_intake_stream {
     ad_context context;
     ad_stream stream;
-    ad_intake *intake; /* NULL: all were taken by other threads */
+    ad_intake *intake; /* NULL: there is nothing to give back */
 } ad_intake_stream;
 
 /* Take an intake stream of the device's primary context, whose runtime is
@@ -21,9 +22,9 @@ typedef struct ad_intake_stream {
 AD_MUST_CHECK ad_status ad_intake_take(ad_device device, ad_intake_stream *out,
                                        ad_error *err);
 
-/* Give it back. `sync` was recorded on it after the producer's work; NULL where
- * the producer failed, or nothing was recorded. *self is emptied. Does nothing
- * where it is empty. */
+/* Give the stream back. `sync` was recorded on it after the producer's work.
+ * It is NULL where the producer failed or nothing was recorded. Empties *self,
+ * and does nothing where *self is empty. */
 void ad_intake_give(ad_intake_stream *self, ad_sync *sync);
 
 #endif /* AD_ORDER_INTAKE_H */

@@ -15,8 +15,8 @@ ad_thread_number(void)
     return mine;
 }
 
-/* One for each watched thread. The list only grows, and entries of threads that
- * ended (number 0) are used again, so there is no lock. */
+/* One for each watched thread. The list only grows, and entries of threads
+ * that ended (number 0) are used again, so there is no lock. */
 typedef struct watched_thread {
     struct watched_thread *next;
     atomic_uint_fast64_t number;
@@ -316,6 +316,28 @@ ad_stream_is_own(const struct ad_backend *backend, ad_context context,
         is_own |= cache->shared[i] == stream.handle;
     }
     return is_own;
+}
+
+ad_stream_identity
+ad_stream_identify(ad_context context, ad_stream stream, const ad_owner *keep)
+{
+    const struct ad_backend *backend = ad_backend_for(context.device.type);
+    ad_stream_identity identity = {.is_known = false};
+    identity.is_known = keep == NULL &&
+                        !ad_stream_is_default(context.device, stream) &&
+                        !ad_stream_is_own(backend, context, stream) &&
+                        backend->stream_id(context, stream, &identity.id);
+    return identity;
+}
+
+bool
+ad_stream_is_same(ad_context context, ad_stream stream,
+                  ad_stream_identity identity)
+{
+    uint64_t id;
+    return !identity.is_known || (ad_backend_for(context.device.type)
+                                      ->stream_id(context, stream, &id) &&
+                                  id == identity.id);
 }
 
 /* --- use_stream ---------------------------------------------------------- */

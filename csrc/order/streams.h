@@ -79,6 +79,24 @@ bool ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
 bool ad_stream_is_own(const struct ad_backend *backend, ad_context context,
                       ad_stream stream);
 
+/* Tells a stream from a later one with the same handle. A runtime may reuse
+ * the handle of a destroyed stream while its work is pending. */
+typedef struct ad_stream_identity {
+    bool is_known;
+    uint64_t id;
+} ad_stream_identity;
+
+/* The identity is not known where the runtime has none (see stream_id in
+ * device/backend.h), and not needed for a default stream, for one of
+ * arrowdev's own, or for one that `keep` keeps alive. */
+ad_stream_identity ad_stream_identify(ad_context context, ad_stream stream,
+                                      const ad_owner *keep);
+
+/* Whether the handle still names this stream. True for an identity that is not
+ * known. */
+bool ad_stream_is_same(ad_context context, ad_stream stream,
+                       ad_stream_identity identity);
+
 /* One of the few streams of the context that consumers share, in rotation. */
 AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
                                          ad_context *out_context,
@@ -110,8 +128,8 @@ void ad_stream_hide_current(void);
 void ad_stream_show_current(void);
 
 /* `wanted` if it is given, else the caller's current stream, else arrowdev's
- * own for this use. *out has the borrowed owner of the stream. *out_context is the context
- * in which the stream runs; `context` is the expected one. */
+ * own for this use. *out has the borrowed owner of the stream. *out_context is
+ * the context in which the stream runs; `context` is the expected one. */
 AD_MUST_CHECK ad_status ad_stream_choose(
     ad_context context, const ad_stream_choice *wanted, ad_stream_use use,
     ad_stream_choice *out, ad_context *out_context, ad_error *err);
@@ -119,8 +137,8 @@ AD_MUST_CHECK ad_status ad_stream_choose(
 /* --- the context cache --------------------------------------------------- */
 
 /* The cache of each context, which lives as long as the process: arrowdev's
- * own streams, and a pool of syncs with reusable events. For order/streams.c
- * and order/sync.c. */
+ * own streams, its intake streams, and a pool of syncs with reusable events.
+ * Only for order/. */
 #define AD_N_SHARED_STREAMS 4
 #define AD_N_INTAKES 4
 #define AD_N_EVENT_POOLS 8
