@@ -4,43 +4,9 @@
 
 #include <pthread.h>
 
-#include "check.h"
 #include "base/owner.h"
 #include "order/deferred_release.h"
-#include "mock_backend.h"
-#include "tracked.h"
-
-#define CONTEXT(type, id)                                                     \
-    ((ad_context){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
-
-static const ad_stream P = {0x100}; /* the producer's */
-static const ad_stream S = {0x200};
-static const ad_stream T = {0x300};
-
-static atomic_int n_released;
-
-static ad_owner *
-owner_of(int32_t type, const ad_stream *producer)
-{
-    ad_stream_choice choice = {producer != NULL, {0}, NULL};
-    ad_owner *owner;
-    if (producer != NULL) {
-        choice.stream = *producer;
-    }
-    atomic_store(&n_released, 0);
-    CHECK_INT(ad_device_owner_new(tracked_new(&n_released), CONTEXT(type, 0),
-                                  &choice, &owner, NULL),
-              AD_OK);
-    return owner;
-}
-
-static void
-record_on(ad_owner *owner, int32_t type, ad_stream stream)
-{
-    CHECK_INT(
-        ad_owner_record_stream(owner, CONTEXT(type, 0), stream, NULL, NULL),
-        AD_OK);
-}
+#include "owners.h"
 
 static void
 test_host_memory_is_not_wrapped(void)
@@ -545,127 +511,6 @@ test_streams_objects_are_kept(void)
     CHECK_INT(n_kept, 1);
 }
 
-/* --- memory of our own ------------------------------------------------------- */
-
-static void
-test_memory_in_stream_order(void)
-{
-    void *data;
-    ad_owner *owner;
-    mock_reset();
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 100, &data,
-                                   &owner, NULL),
-              AD_OK);
-    CHECK(data != NULL);
-    record_on(owner, IN_ORDER, S);
-    record_on(owner, IN_ORDER, T);
-    ad_owner_unref(owner);
-    CHECK_INT(mock_count().deallocations, 1);
-    CHECK_INT(mock_count().waits, 1);
-    CHECK_INT(mock_last_waiter(), S.handle);
-}
-
-/* No work of others is waited for on the stream that the memory was allocated
- * on. */
-static void
-test_own_memory_is_freed_on_a_stream_for_this(void)
-{
-    ad_stream work, frees;
-    void *data;
-    ad_owner *owner;
-    mock_reset();
-    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &work, NULL),
-              AD_OK);
-    for (int used_by_others = 0; used_by_others < 2; used_by_others++) {
-        mock_reset();
-        CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), work, NULL, 100,
-                                       &data, &owner, NULL),
-                  AD_OK);
-        record_on(owner, IN_ORDER, work);
-        if (used_by_others) {
-            record_on(owner, IN_ORDER, T);
-        }
-        ad_owner_unref(owner);
-        CHECK_INT(mock_count().deallocations, 1);
-        CHECK_INT(mock_count().waits, 2 * used_by_others);
-    }
-    CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_FREE, &frees, NULL),
-              AD_OK);
-    CHECK_INT(mock_last_waiter(), frees.handle);
-}
-
-static void
-test_memory_without_order_waits_for_its_stream(void)
-{
-    void *data;
-    ad_owner *owner;
-    mock_reset();
-    CHECK_INT(ad_device_memory_new(CONTEXT(QUEUES, 0), S, NULL, 100, &data,
-                                   &owner, NULL),
-              AD_OK);
-    ad_owner_unref(owner);
-    rest(20);
-    CHECK_INT(mock_count().deallocations, 0);
-    CHECK_INT(mock_count().records, 1);
-    CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
-    CHECK_INT(mock_count().deallocations, 1);
-}
-
-static void
-test_memory_of_nothing(void)
-{
-    int mark;
-    void *data = &mark;
-    ad_owner *owner = (ad_owner *)&mark;
-    ad_error err;
-    mock_reset();
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 0, &data,
-                                   &owner, &err),
-              AD_OK);
-    CHECK(data == NULL && owner == NULL);
-    CHECK_INT(mock_count().allocations, 0);
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, -1, &data,
-                                   &owner, &err),
-              AD_ERR_VALUE);
-    CHECK_INT(ad_device_memory_new(CONTEXT(BROKEN, 0), S, NULL, 8, &data,
-                                   &owner, &err),
-              AD_ERR_EXCHANGE);
-    CHECK_INT(
-        ad_device_memory_new(CONTEXT(7, 0), S, NULL, 8, &data, &owner, &err),
-        AD_ERR_EXCHANGE);
-}
-
-static void
-test_full_device_drains_deferred_releases(void)
-{
-    void *data;
-    ad_owner *owner;
-    ad_error err;
-    mock_reset();
-    ad_owner *deferred = owner_of(IN_ORDER, NULL);
-    record_on(deferred, IN_ORDER, S);
-    ad_owner_unref(deferred);
-    CHECK_INT(ad_deferred_count(), 1);
-    mock_fail_all(MOCK_ALLOCATE);
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 8, &data,
-                                   &owner, NULL),
-              AD_OK);
-    CHECK_INT(atomic_load(&n_released), 1);
-    ad_owner_unref(owner);
-    /* With nothing to be had there it is an error. */
-    mock_set_waits_finish(false);
-    CHECK_INT(ad_device_memory_new(CONTEXT(QUEUES, 0), S, NULL, 8, &data,
-                                   &owner, NULL),
-              AD_OK);
-    ad_owner_unref(owner);
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 8, &data,
-                                   &owner, &err),
-              AD_ERR_MEMORY);
-    CHECK_HAS(err.message, "the mock is full");
-    mock_set_waits_finish(true);
-    CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
-}
-
 /* --- failures ---------------------------------------------------------------- */
 
 /* Whatever fails, memory goes back once, and not before its work is done. */
@@ -740,34 +585,6 @@ test_every_allocation_may_fail(void)
     }
 }
 
-static void
-test_memory_survives_failures(void)
-{
-    for (int kind = 0; kind < 2; kind++) {
-        bool fails = true;
-        for (long n = 1; fails; n++) {
-            void *data;
-            ad_owner *owner = NULL;
-            mock_reset();
-            mock_set_instant(true);
-            long before = mock_live_memory();
-            (kind == 0 ? mock_fail_nth : check_fail_nth)(n);
-            ad_status status = ad_device_memory_new(
-                CONTEXT(QUEUES, 0), S, NULL, 16, &data, &owner, NULL);
-            CHECK((status == AD_OK) == (owner != NULL));
-            ad_owner_unref(owner);
-            fails = kind == 0 ? mock_failed_once() : check_failed_once();
-            mock_fail_nth(0);
-            check_fail_nth(0);
-            CHECK_INT(ad_deferred_wait(CONTEXT(QUEUES, 0), NULL), AD_OK);
-            /* No event, no proof: where a context cannot be waited for, the
-             * memory is kept rather than given away. */
-            long kept = mock_live_memory() - before;
-            CHECK(kept == 0 || (kept == 1 && fails && owner != NULL));
-        }
-    }
-}
-
 /* --- threads ------------------------------------------------------------------- */
 
 static void *
@@ -837,14 +654,8 @@ main(void)
         CHECK_TEST(test_streams_in_several_contexts),
         CHECK_TEST(test_groups_are_looked_into),
         CHECK_TEST(test_streams_objects_are_kept),
-        CHECK_TEST(test_memory_in_stream_order),
-        CHECK_TEST(test_own_memory_is_freed_on_a_stream_for_this),
-        CHECK_TEST(test_memory_without_order_waits_for_its_stream),
-        CHECK_TEST(test_memory_of_nothing),
-        CHECK_TEST(test_full_device_drains_deferred_releases),
         CHECK_TEST(test_every_call_may_fail),
         CHECK_TEST(test_every_allocation_may_fail),
-        CHECK_TEST(test_memory_survives_failures),
         CHECK_TEST(test_threads_record_each_stream_once),
         CHECK_TEST(stop),
     };
