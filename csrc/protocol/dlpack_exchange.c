@@ -225,8 +225,8 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
 
 /* --- export to a class of another library -------------------------------- */
 
-/* The library uses the data on its current stream. Without one, the stream of
- * the caller waits already. */
+/* The library uses the data on its current stream. For a library without one
+ * the host waits, unless the stream of the caller waits already. */
 static int
 order_library(ad_state *state, const ad_type_slot *slot,
               const ad_tensor *tensor, bool has_stream)

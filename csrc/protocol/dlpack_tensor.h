@@ -90,8 +90,9 @@ const ad_dl_exchange_api *ad_dlpack_exchange_of(ad_state *state,
 
 /* Creates an object of the class of `slot`, which has a table, over the memory
  * of `tensor`, with new references. The current stream of that library waits
- * for the data; if it has none, the caller's stream does, or the host. Returns
- * a new reference, or NULL with an exception. */
+ * for the data. For a class that ignores streams the host waits, unless the
+ * caller has named a stream, which waits already (`has_stream`). Returns a new
+ * reference, or NULL with an exception. */
 PyObject *ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
                                   const ad_tensor *tensor, bool has_stream);
 

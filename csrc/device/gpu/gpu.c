@@ -631,14 +631,14 @@ find_pools(const struct ad_gpu *gpu, ad_device device)
         return NULL;
     }
     int state = atomic_load_explicit(&pools->state, memory_order_acquire);
-    if (state == 0) {
-        state = gpu->has_pools(device.id) ? 2 : 1;
-        if (state == 2) {
+    if (state == AD_GPU_POOLS_UNKNOWN) {
+        state = gpu->has_pools(device.id) ? AD_GPU_HAS_POOLS : AD_GPU_NO_POOLS;
+        if (state == AD_GPU_HAS_POOLS) {
             make_pool(gpu, device.id, pools);
         }
         atomic_store_explicit(&pools->state, state, memory_order_release);
     }
-    return state == 2 ? pools : NULL;
+    return state == AD_GPU_HAS_POOLS ? pools : NULL;
 }
 
 static ad_gpu_result

@@ -53,10 +53,16 @@ typedef struct ad_gpu_module {
     void *functions[AD_N_KERNELS];
 } ad_gpu_module;
 
+typedef enum ad_gpu_pool_state {
+    AD_GPU_POOLS_UNKNOWN, /* the runtime was not asked yet */
+    AD_GPU_NO_POOLS,
+    AD_GPU_HAS_POOLS
+} ad_gpu_pool_state;
+
 /* What a device has for memory that is allocated and freed in stream order.
  * Starts zeroed. */
 typedef struct ad_gpu_pools {
-    atomic_int state;    /* 0: not asked yet, 1: no pools, 2: pools */
+    atomic_int state;    /* an ad_gpu_pool_state */
     _Atomic(void *) own; /* arrowdev's own pool, which lives as long as the
                             process; NULL: the device's default pool serves */
 } ad_gpu_pools;
@@ -96,7 +102,7 @@ struct ad_gpu {
 
     /* The functions below are called while the context is current. */
 
-    /* Where ad_gpu_find_pools keeps its answer; NULL: no pools. */
+    /* What is known about the pools of a device; NULL: no pools. */
     ad_gpu_pools *(*pools)(int64_t id);
     /* Can the device free memory in stream order? Asks the runtime. */
     bool (*has_pools)(int64_t id);
@@ -235,7 +241,33 @@ const ad_context *ad_gpu_held(const struct ad_gpu *gpu);
     .event_synchronize = ad_gpu_event_synchronize,                            \
     .event_destroy = ad_gpu_event_destroy
 
-/* --- blocks of pinned and managed memory (gpu_blocks.c) ------------------- */
+/* --- calls in a context --------------------------------------------------- */
+
+/* Make a context current, or fail. *scope need not be initialised. */
+AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu,
+                                     ad_context context, ad_gpu_scope *scope,
+                                     ad_error *err);
+
+/* Until ad_gpu_leave, calls on this thread do not invalidate graphs that
+ * others capture. By default a capture forbids every thread of the process to
+ * wait, to query an event, to allocate, to create a stream or to load a
+ * module, and such a call invalidates the capture. Only for callers that never
+ * use a captured stream. */
+void ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope);
+void ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope);
+
+static inline void
+ad_gpu_leave(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
+{
+    if (scope->is_relaxed) {
+        ad_gpu_restore(gpu, scope);
+    }
+    if (scope->is_moved) {
+        gpu->leave(scope);
+    }
+}
+
+/* --- blocks of pinned and managed memory (gpu_blocks.c) ------------------ */
 
 /* The bytes of unused pinned and managed memory that stay allocated. */
 #define AD_GPU_KEPT_MAX ((size_t)256 << 20)
@@ -262,29 +294,5 @@ int ad_gpu_block_free(const struct ad_gpu *gpu, ad_context context,
 /* Free the oldest kept blocks until `most` bytes are left. May block. Enters
  * the contexts of the blocks. */
 void ad_gpu_blocks_trim(size_t most);
-
-/* Make a context current, or fail. *scope need not be initialised. */
-AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu,
-                                     ad_context context, ad_gpu_scope *scope,
-                                     ad_error *err);
-
-/* Until ad_gpu_leave, calls on this thread do not invalidate graphs that
- * others capture. By default a capture forbids every thread of the process to
- * wait, to query an event, to allocate, to create a stream or to load a
- * module, and such a call invalidates the capture. Only for callers that never
- * use a captured stream. */
-void ad_gpu_relax(const struct ad_gpu *gpu, ad_gpu_scope *scope);
-void ad_gpu_restore(const struct ad_gpu *gpu, const ad_gpu_scope *scope);
-
-static inline void
-ad_gpu_leave(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
-{
-    if (scope->is_relaxed) {
-        ad_gpu_restore(gpu, scope);
-    }
-    if (scope->is_moved) {
-        gpu->leave(scope);
-    }
-}
 
 #endif /* AD_DEVICE_GPU_GPU_H */
