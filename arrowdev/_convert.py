@@ -13,8 +13,11 @@ from arrowdev._core import (
     DeviceType,
     ExchangeError,
     Tensor,
+    _extension,
     _warn_if_readonly,
     array,
+    record_batch,
+    schema,
     tensor,
 )
 from arrowdev._errors import exchange_error, require_host
@@ -252,23 +255,75 @@ def _nanoarrow(nanoarrow, obj, copy, stream):
     return nanoarrow.Array(_arrow(obj, copy, stream))
 
 
-def _require_integers_that_floats_hold(array, source):
-    """Raise if pandas would round integers: beside nulls they become float64.
+def _pandas_error(array, message, hint):
+    return exchange_error(f"pandas {message}", reason="dtype", hint=hint, device=array.device)
 
-    source: the class of pyarrow that does not round them.
+
+def _require_types_of_pandas(array, source):
+    """Raise if pandas would lose the meaning of `array`, one column, or round its integers.
+
+    source: the class of pyarrow that keeps the integers and the fields.
     """
+    keep = f"pass them on by .into({source}).to_pandas(types_mapper=pandas.ArrowDtype)"
+    dtype, _, strides = _extension(array.schema)
+    stored = str(schema(array.schema.format)) if len(array.schema.format) == 1 else None
+    if dtype not in (None, "bool", stored):
+        raise _pandas_error(
+            array,
+            f"has no equivalent of {dtype} here, and shows what is stored",
+            "convert the data first, in the library that has them",
+        )
+    if strides and list(strides) != sorted(strides, reverse=True):
+        raise _pandas_error(
+            array,
+            f"lays the elements of {array.schema} out flat, in another order than theirs",
+            'put them in order first: arrowdev.array(arrowdev.tensor(x, order="C"))',
+        )
+    names = [child.name for child in array.schema.children]
+    if array.schema.format == "+s" and len(set(names)) < len(names):
+        raise _pandas_error(
+            array, f"makes dicts of {array.schema}, which keep one field of a name", keep
+        )
     for child in array.children:
-        _require_integers_that_floats_hold(child, source)
-    if array.schema.format not in ("l", "L") or array.dictionary or not array.count_nulls():
+        _require_types_of_pandas(child, source)
+        if child.dictionary:
+            # Within a column pandas decodes them.
+            _require_integers_that_floats_hold(child.dictionary, child.count_nulls(), keep)
+    if not array.dictionary:
+        _require_integers_that_floats_hold(array, array.count_nulls(), keep)
+
+
+def _require_integers_that_floats_hold(array, n_nulls, hint):
+    """Raise if pandas would round integers: beside nulls they become float64."""
+    if array.schema.format not in ("l", "L") or not n_nulls or not len(array):
         return
     values = sys.modules["numpy"].from_dlpack(tensor(array, nulls="fill", fill_value=0))
     if max(int(values.max()), -int(values.min())) > 2**53:
-        raise exchange_error(
-            "pandas makes float64 of integers with nulls, which would round some of these",
-            reason="dtype",
-            hint=f"pass them on by .into({source}).to_pandas(types_mapper=pandas.ArrowDtype)",
-            device=array.device,
+        raise _pandas_error(
+            array,
+            "makes float64 of integers with nulls, which would round some of these",
+            hint,
         )
+
+
+def _bools_as_bits(data, name):
+    """Return the column or batch with bools that pandas does not take for int8."""
+    columns = data.children if name == "DataFrame" else (data,)
+    are_bools = [
+        (column.schema.metadata or {}).get(b"ARROW:extension:name") == b"arrow.bool8"
+        for column in columns
+    ]
+    if not any(are_bools):
+        return data
+    columns = [
+        array(column, "bool") if is_bool else column
+        for column, is_bool in zip(columns, are_bools, strict=True)
+    ]
+    if name == "Series":
+        return columns[0]
+    # `data` says which rows are there: pyarrow refuses a batch with null rows.
+    batch = record_batch(columns, names=[child.name for child in data.schema.children])
+    return batch if data.validity is None else data
 
 
 def _from_arrow(pandas, name, data):
@@ -279,9 +334,10 @@ def _from_arrow(pandas, name, data):
             reason="version",
             hint="install pandas 3 or later",
         )
-    result = cls.from_arrow(_on_host(data, f"a pandas.{name}"))
+    result = cls.from_arrow(_bools_as_bits(_on_host(data, f"a pandas.{name}"), name))
     source = "pyarrow.Table" if name == "DataFrame" else "pyarrow.Array"
-    _require_integers_that_floats_hold(data, source)
+    for column in data.children if name == "DataFrame" else (data,):
+        _require_types_of_pandas(column, source)
     return result
 
 

@@ -295,6 +295,62 @@ def test_integers_with_nulls_into_pandas():
     assert ad.array(pa.nulls(2, pa.int64())).into(pd.Series).isna().all()
 
 
+def test_numbers_of_other_types_into_pandas():
+    """Of a type that pyarrow does not know pandas shows what is stored."""
+    halves = torch.ones(2, dtype=torch.bfloat16)
+    for column in (halves, torch.ones(2, 2, dtype=torch.bfloat16), np.ones(2, "c8")):
+        with pytest.raises(
+            ad.ExchangeError, match=r"no equivalent of (bfloat16|complex64)"
+        ) as info:
+            ad.record_batch({"x": column}).into(pd.DataFrame)
+        assert info.value.reason == "dtype"
+    masked = ad.array(halves, validity=np.array([True, False]))
+    with pytest.raises(ad.ExchangeError, match="no equivalent of bfloat16"):
+        masked.into(pd.Series)
+    assert ad.record_batch({"x": halves.float()}).into(pd.DataFrame)["x"].tolist() == [1.0, 1.0]
+    assert ad.record_batch({"x": np.float64(3)}).into(pd.DataFrame)["x"].tolist() == [3.0]
+
+
+def test_permuted_tensors_into_pandas():
+    """pandas would show the elements in the order in which they are stored."""
+    x = np.arange(8).reshape(2, 2, 2).transpose(0, 2, 1)
+    with pytest.raises(ad.ExchangeError, match="another order") as info:
+        ad.array(x).into(pd.Series)
+    assert 'arrowdev.array(arrowdev.tensor(x, order="C"))' in info.value.hint
+    rows = ad.array(ad.tensor(x, order="C")).into(pd.Series)
+    assert [row.tolist() for row in rows] == x.reshape(2, 4).tolist()
+
+
+def test_fields_of_one_name_into_pandas():
+    """A dict keeps one of them; columns of one name stay."""
+    twins = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    for column in (twins, pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), twins)):
+        with pytest.raises(ad.ExchangeError, match="one field of a name") as info:
+            ad.record_batch({"x": column}).into(pd.DataFrame)
+        assert "types_mapper=pandas.ArrowDtype" in info.value.hint
+        kept = pa.table({"x": column}).to_pandas(types_mapper=pd.ArrowDtype)
+        assert pa.array(kept["x"]).equals(column)
+    assert ad.array(twins).into(pd.DataFrame).values.tolist() == [[1, 2]]
+
+
+def test_integers_of_dictionaries_in_lists_into_pandas():
+    words = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array([2**60 + 1]))
+    with pytest.raises(ad.ExchangeError, match="float64"):
+        ad.array(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), words)).into(pd.Series)
+    assert ad.array(words).into(pd.Series)[0] == 2**60 + 1  # a categorical
+
+
+def test_bools_into_pandas_stay_bools():
+    x = np.array([True, False])
+    frame = ad.record_batch({"x": x, "y": np.arange(2)}).into(pd.DataFrame)
+    assert frame["x"].dtype == bool and frame[frame["x"]]["y"].tolist() == [0]
+    twins = ad.record_batch([x, x], names=["a", "a"]).into(pd.DataFrame)
+    assert list(twins.columns) == ["a", "a"] and twins.values.tolist() == [[True] * 2, [False] * 2]
+    masked = ad.array(x, validity=np.array([False, True])).into(pd.Series)
+    assert masked.tolist() == [None, False] and masked[1] is False
+    assert ad.record_batch({"x": np.bool_(True)}).into(pd.DataFrame)["x"].tolist() == [1]
+
+
 def test_types_without_numpy_dtype():
     halves = ad.tensor(torch.zeros(2, dtype=torch.bfloat16))
     with pytest.raises(ad.ExchangeError, match="no equivalent of bfloat16"):
