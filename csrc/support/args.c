@@ -226,9 +226,12 @@ ad_c_string(PyObject *text)
 static int
 device_from_pair(PyObject *pair, ad_device *out)
 {
-    if (PyTuple_GET_SIZE(pair) != 2) {
+    if (PyTuple_GET_SIZE(pair) != 2 ||
+        !PyIndex_Check(PyTuple_GET_ITEM(pair, 0)) ||
+        !PyIndex_Check(PyTuple_GET_ITEM(pair, 1))) {
         PyErr_Format(PyExc_TypeError,
-                     "a device as a tuple is (type, id), not %R", pair);
+                     "a device as a tuple is (type, id), two ints, not %R",
+                     pair);
         return -1;
     }
     int overflow;
@@ -241,8 +244,14 @@ device_from_pair(PyObject *pair, ad_device *out)
                      PyTuple_GET_ITEM(pair, 0));
         return -1;
     }
-    long long id = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 1));
+    long long id =
+        PyLong_AsLongLongAndOverflow(PyTuple_GET_ITEM(pair, 1), &overflow);
     if (id == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (overflow != 0) {
+        PyErr_Format(PyExc_ValueError, "device id %R is out of range",
+                     PyTuple_GET_ITEM(pair, 1));
         return -1;
     }
     *out = (ad_device){(int32_t)type, id};

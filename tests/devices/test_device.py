@@ -132,6 +132,15 @@ def test_bad_names(spec):
         ad.device(spec)
 
 
+def test_bad_pair_error_says_what_was_found():
+    for pair in (("cuda", 0), (2, "0"), (2, 1.0), (2,)):
+        with pytest.raises(TypeError, match=r"\(type, id\), two ints, not \("):
+            ad.device(pair)
+    for pair, what in (((2**40, 0), "type 1099511627776"), ((2, 2**64), f"id {2**64}")):
+        with pytest.raises(ValueError, match=f"device {what} is out of range"):
+            ad.device(pair)
+
+
 def test_bad_name_error_lists_valid_forms():
     with pytest.raises(ValueError, match=r"unknown device 'gpu'.*\"cuda:0\".*DeviceType"):
         ad.device("gpu")
@@ -152,7 +161,7 @@ def test_bad_name_error_lists_valid_forms():
         ((2.0, 0), TypeError),
         ((1 << 31, 0), ValueError),
         ((1 << 70, 0), ValueError),
-        ((2, 1 << 63), OverflowError),
+        ((2, 1 << 63), ValueError),
     ],
     ids=str,
 )
