@@ -266,9 +266,12 @@ refuse_typestr(const typestr *type, ad_error *err)
             if (*type->rest == '\0' && is_plausible(type)) {
                 return fail_dtype(
                     err, type->text, "number of that size",
-                    type->kind == 'c'   ? ".astype(\"complex128\") rounds them"
-                    : type->kind == 'f' ? ".astype(\"float64\") rounds them"
-                                        : NULL);
+                    type->kind == 'c' ? ".astype(\"complex128\") rounds them"
+                    : type->kind == 'f'
+                        ? type->size == 1
+                              ? "x.view(\"uint8\") gives their bits"
+                              : ".astype(\"float64\") rounds them"
+                        : NULL);
             }
             return bad_typestr(err, type->text);
     }
