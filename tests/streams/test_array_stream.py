@@ -15,16 +15,17 @@ import arrow_ctypes as ac
 import nanoarrow as na
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from lifetimes import is_gone, skip_if_sanitized
+from peer import Peer
 from stream_samples import LIMIT, OneMethod, failing, foreign
 
 import arrowdev as ad
 from arrowdev import testing
 
 duckdb = pytest.importorskip("duckdb")
+pl = Peer("polars")
 
 
 def batches(count, rows=2):

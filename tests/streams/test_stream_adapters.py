@@ -7,10 +7,10 @@ import weakref
 
 import arrow_ctypes as ac
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from lifetimes import is_gone
+from peer import Peer
 from stream_samples import (
     HERE,
     LIMIT,
@@ -30,6 +30,7 @@ from stream_samples import (
 import arrowdev as ad
 
 duckdb = pytest.importorskip("duckdb")
+pl = Peer("polars")
 
 
 def host_trees(count):
