@@ -616,6 +616,7 @@ memory_destroy(ad_owner *base)
         ad_backend_for(type)->deallocate(self->context, self->stream,
                                          self->data, self->nbytes);
         ad_wait_end(saved);
+        ad_stream_note_free(self->context, self->stream);
     }
     ad_owner_unref(self->keep);
     free(self);
@@ -637,16 +638,23 @@ allocate(const struct ad_backend *backend, device_memory *self, ad_error *err)
     return status;
 }
 
-/* Deferred releases hold memory that is no longer reachable. Waiting for them
- * is better than a memory error. */
+/* Deferred releases, and frees on other streams, hold memory that is no longer
+ * reachable. Waiting for them is better than a memory error. */
+static bool
+wait_for_memory(ad_context context)
+{
+    bool is_any =
+        ad_deferred_is_any() && ad_deferred_wait(context, NULL) == AD_OK;
+    return ad_stream_wait_for_frees(context) || is_any;
+}
+
 static ad_status
 allocate_or_drain(const struct ad_backend *backend, device_memory *self,
                   ad_error *err)
 {
     ad_deferred_drain();
     ad_status status = allocate(backend, self, err);
-    if (status == AD_ERR_MEMORY && ad_deferred_is_any() &&
-        ad_deferred_wait(self->context, NULL) == AD_OK) {
+    if (status == AD_ERR_MEMORY && wait_for_memory(self->context)) {
         status = allocate(backend, self, err);
     }
     return status;

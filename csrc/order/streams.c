@@ -318,6 +318,45 @@ ad_stream_is_own(const struct ad_backend *backend, ad_context context,
     return is_own;
 }
 
+void
+ad_stream_note_free(ad_context context, ad_stream stream)
+{
+    ad_context_cache *cache =
+        ad_context_cache_of(ad_backend_for(context.device.type), context);
+    for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
+        if (cache->own[i] == stream.handle) {
+            atomic_store(&cache->has_frees[i], true);
+        }
+    }
+}
+
+static ad_status
+wait_for_own(ad_context context, ad_stream_use use, ad_error *err)
+{
+    ad_stream stream;
+    ad_sync *sync;
+    AD_RETURN_IF_ERR(ad_stream_own(context, use, &stream, err));
+    AD_RETURN_IF_ERR(ad_sync_record(context, stream, &sync, err));
+    ad_status status = ad_sync_wait(sync, "an allocation", err);
+    ad_sync_unref(sync);
+    return status;
+}
+
+bool
+ad_stream_wait_for_frees(ad_context context)
+{
+    ad_context_cache *cache =
+        ad_context_cache_of(ad_backend_for(context.device.type), context);
+    bool is_any = false;
+    for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
+        ad_error ignored;
+        if (atomic_exchange(&cache->has_frees[i], false)) {
+            is_any |= wait_for_own(context, i, &ignored) == AD_OK;
+        }
+    }
+    return is_any;
+}
+
 ad_stream_identity
 ad_stream_identify(ad_context context, ad_stream stream, const ad_owner *keep)
 {

@@ -97,6 +97,13 @@ ad_stream_identity ad_stream_identify(ad_context context, ad_stream stream,
 bool ad_stream_is_same(ad_context context, ad_stream stream,
                        ad_stream_identity identity);
 
+/* Memory of the context is freed in the order of `stream`. */
+void ad_stream_note_free(ad_context context, ad_stream stream);
+
+/* Wait on the host for the frees noted since the last call, on streams of
+ * arrowdev's own. False where there are none, or a wait fails. */
+bool ad_stream_wait_for_frees(ad_context context);
+
 /* One of the few streams of the context that consumers share, in rotation. */
 AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
                                          ad_context *out_context,
@@ -165,6 +172,7 @@ typedef struct ad_context_cache {
     ad_context context;
     struct ad_context_cache *next;
     atomic_uintptr_t own[AD_N_STREAM_USES];       /* 0: not created yet */
+    atomic_bool has_frees[AD_N_STREAM_USES];      /* not waited for yet */
     atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not created yet */
     atomic_uint turn;
     ad_intake intakes[AD_N_INTAKES];
