@@ -605,7 +605,8 @@ void
 ad_session_begin_calls(const ad_session *self)
 {
     if (is_on_own_stream(self)) {
-        self->backend->begin_calls(self->context);
+        ad_deferred_drain();
+        ad_deferred_begin_calls(self->context);
     }
 }
 
@@ -613,7 +614,7 @@ void
 ad_session_end_calls(const ad_session *self)
 {
     if (is_on_own_stream(self)) {
-        self->backend->end_calls(self->context);
+        ad_deferred_end_calls(self->context);
     }
 }
 

@@ -67,6 +67,9 @@ static atomic_size_t n_deferred; /* polled entries */
 static _Atomic(thread_state) state;
 /* This thread is inside drain(). A release may call drain() again. */
 static _Thread_local bool is_draining;
+/* Between ad_deferred_begin_calls() and ad_deferred_end_calls(). */
+static _Thread_local bool is_in_calls;
+static _Thread_local ad_context calls_context;
 
 /* --- one entry ----------------------------------------------------------- */
 
@@ -323,11 +326,9 @@ end_pass(entry *first)
     pthread_mutex_unlock(&lock);
 }
 
-/* Release the ready ones among the oldest `max` entries, on `device` unless it
- * is NULL. *err gets the status AD_OK or the first error of a wait. Returns
- * true when something was released. */
 static bool
-drain(size_t max, const ad_device *device, mode how, ad_error *err)
+drain_outside_calls(size_t max, const ad_device *device, mode how,
+                    ad_error *err)
 {
     const unsigned generation = ad_process_generation();
     const bool was_draining = is_draining;
@@ -355,10 +356,44 @@ drain(size_t max, const ad_device *device, mode how, ad_error *err)
 }
 
 void
+ad_deferred_begin_calls(ad_context context)
+{
+    calls_context = context;
+    is_in_calls = true;
+    ad_backend_for(context.device.type)->begin_calls(context);
+}
+
+void
+ad_deferred_end_calls(ad_context context)
+{
+    ad_backend_for(context.device.type)->end_calls(context);
+    is_in_calls = false;
+}
+
+/* Release the ready ones among the oldest `max` entries, on `device` unless it
+ * is NULL. *err gets the status AD_OK or the first error of a wait. Returns
+ * true when something was released. */
+static bool
+drain(size_t max, const ad_device *device, mode how, ad_error *err)
+{
+    const bool was_in_calls = is_in_calls;
+    const ad_context context = calls_context;
+    if (was_in_calls) {
+        ad_deferred_end_calls(context);
+    }
+    bool progress = drain_outside_calls(max, device, how, err);
+    if (was_in_calls) {
+        ad_deferred_begin_calls(context);
+    }
+    return progress;
+}
+
+void
 ad_deferred_drain(void)
 {
     ad_error unused;
-    if (atomic_load_explicit(&n_deferred, memory_order_relaxed) != 0) {
+    if (!is_in_calls &&
+        atomic_load_explicit(&n_deferred, memory_order_relaxed) != 0) {
         (void)drain(N_IN_PASSING, NULL, QUERY, &unused);
     }
 }

@@ -44,6 +44,13 @@ void ad_defer_release_late(ad_owner *owner, ad_context context,
  * when the list is empty. */
 void ad_deferred_drain(void);
 
+/* begin_calls() and end_calls() of the context's runtime, for code that may
+ * drain the list in between. A release runs code of others, so that
+ * ad_deferred_drain() does nothing then, and a wait for releases interrupts
+ * the calls. They do not nest. */
+void ad_deferred_begin_calls(ad_context context);
+void ad_deferred_end_calls(ad_context context);
+
 /* Wait for every release that is deferred on the device of this context, in
  * any context and for any kind of memory. This includes the entries in drain
  * passes of other threads, but not those in a pass that this thread has in

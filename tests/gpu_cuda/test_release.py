@@ -10,8 +10,10 @@ import pytest
 from dlpack_checks import Foreign
 from dlpack_ctypes import Managed
 from gpu import (
+    MODES,
     NEW,
     OLD,
+    RELAXED,
     DriverError,
     Gate,
     Memory,
@@ -421,3 +423,41 @@ def test_capture_with_its_own_stream():
     assert target.array.tolist() == NEW.tolist()
     ask(cu.cuGraphExecDestroy, executable)
     ask(cu.cuGraphDestroy, graph)
+
+
+class Asking(Memory):
+    """Notes the capture mode and the context of the thread that gives it back."""
+
+    def __init__(self, array, found):
+        super().__init__(array)
+        self.found = found
+
+    def free(self):
+        if self.pointer != 0:
+            mode = ask(cu.cuThreadExchangeStreamCaptureMode, RELAXED)
+            ask(cu.cuThreadExchangeStreamCaptureMode, mode)
+            self.found.append((mode, int(ask(cu.cuCtxGetCurrent)), threading.get_ident()))
+        super().free()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_release_during_a_copy_runs_in_the_mode_and_context_of_the_caller(standin, is_full):
+    """A copy changes both for its calls; an allocation releases what is ready, and without memory
+    what is pending."""
+    found, reader = [], Reader()
+    other = int(ask(cu.cuCtxCreate, None, 0, 0))
+    try:
+        for _ in range(10):
+            gate = Gate(reader.stream.handle, 0.05 if is_full else None)
+            ad.tensor(Asking(NEW, found)).__dlpack__(stream=reader.stream.handle)
+            if is_full:
+                standin.fail_at(1, 2, "cuMemAllocFromPoolAsync")
+            else:
+                gate.open()
+                reader.stream.synchronize()
+            ad.tensor(NEW).to("cuda:0")
+        mine = [seen[:2] for seen in found if seen[2] == threading.get_ident()]
+        assert mine
+        assert set(mine) == {(MODES[0], other)}
+    finally:
+        ask(cu.cuCtxPopCurrent)
