@@ -9,8 +9,9 @@
 /* Joins the rows of all `n` arrays (at least one) in new memory. Only the data
  * of views (string_view, ...) are shared. All arrays must have the layout of
  * `schema`, which becomes the type of the result. Dictionaries that differ are
- * unified by value; those of nested values are concatenated, so the result's
- * dictionary may hold such a value more than once.
+ * unified by value. Those of nested values are shared if all arrays have the
+ * same buffers of them, and concatenated otherwise: the result's dictionary
+ * may then hold such a value more than once.
  *
  * Arrays that the host can access are joined on the host, which waits for
  * their events. The result has the arrays' kind of memory, and CPU memory if

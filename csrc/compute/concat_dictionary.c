@@ -1,11 +1,30 @@
 /* Joins dictionaries: shares one if all are equal, else unifies them on the
- * host. Those of nested values are concatenated. */
+ * host. Those of nested values are equal if they have the same buffers; others
+ * are concatenated. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "compute/concat_join.h"
 
 /* --- equal values -------------------------------------------------------- */
+
+/* Whether two nodes have the same buffers. */
+static bool
+same_node(const struct ArrowArray *a, const struct ArrowArray *b)
+{
+    bool is_same = a->length == b->length && a->offset == b->offset &&
+                   a->n_buffers == b->n_buffers &&
+                   a->n_children == b->n_children &&
+                   (a->dictionary == NULL) == (b->dictionary == NULL);
+    for (int64_t i = 0; is_same && i < a->n_buffers; i++) {
+        is_same = a->buffers[i] == b->buffers[i];
+    }
+    for (int64_t i = 0; is_same && i < a->n_children; i++) {
+        is_same = same_node(a->children[i], b->children[i]);
+    }
+    return is_same &&
+           (a->dictionary == NULL || same_node(a->dictionary, b->dictionary));
+}
 
 /* Returns false for invalid offsets: joining the values reports them. */
 static bool
@@ -39,7 +58,7 @@ same_strings(const ad_array *a, const ad_array *b, int width)
 static bool
 same_values(const ad_array *a, const ad_array *b, const ad_type *type)
 {
-    if (a->node == b->node) {
+    if (a->node == b->node || same_node(a->node, b->node)) {
         return true;
     }
     if (a->length != b->length || !type->has_validity ||
@@ -56,24 +75,6 @@ same_values(const ad_array *a, const ad_array *b, const ad_type *type)
     }
     return type->layout == AD_LAYOUT_OFFSETS &&
            same_strings(a, b, type->wide_offsets ? 8 : 4);
-}
-
-/* Whether two nodes have the same buffers. */
-static bool
-same_node(const struct ArrowArray *a, const struct ArrowArray *b)
-{
-    bool is_same = a->length == b->length && a->offset == b->offset &&
-                   a->n_buffers == b->n_buffers &&
-                   a->n_children == b->n_children &&
-                   (a->dictionary == NULL) == (b->dictionary == NULL);
-    for (int64_t i = 0; is_same && i < a->n_buffers; i++) {
-        is_same = a->buffers[i] == b->buffers[i];
-    }
-    for (int64_t i = 0; is_same && i < a->n_children; i++) {
-        is_same = same_node(a->children[i], b->children[i]);
-    }
-    return is_same &&
-           (a->dictionary == NULL || same_node(a->dictionary, b->dictionary));
 }
 
 bool

@@ -189,6 +189,24 @@ def test_nested_words_are_concatenated():
     assert joined.to_pylist() == [[1], [2], [2], [3]] and len(joined.dictionary) == 4
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pa.array([[1], [2], None, [4], [5]]),
+        pa.array([{"a": i} for i in range(5)]),
+        pa.array([[9], [1], [2], [3], [4], [5]])[1:],
+        pa.array([None, "a" * 20, "b", "c", "d"], pa.string_view()),
+    ],
+    ids=["list", "struct", "slice", "view"],
+)
+def test_dictionary_in_the_same_memory_is_shared(words):
+    """Each part has structs of its own; 30 such dictionaries would not fit int8 indices."""
+    part = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 4], pa.int8()), words)
+    for joined in (ad.concat([part] * 30), ad.array_stream([part] * 30).read_all()):
+        assert joined.dictionary.to_pylist() == words.to_pylist()
+        assert joined.to_pylist() == part.to_pylist() * 30
+
+
 def test_ordered_dictionaries():
     """Their order has a meaning: it stays, or the arrays are refused."""
 
