@@ -52,7 +52,8 @@ typedef struct device_memory {
     ad_context context;
     ad_stream stream; /* of the allocation */
     ad_owner *keep;
-    void *data; /* NULL: not allocated yet */
+    ad_stream_identity identity; /* of the stream */
+    void *data;                  /* NULL: not allocated yet */
     size_t nbytes;
 } device_memory;
 
@@ -343,6 +344,32 @@ release_after_streams(device_owner *self)
     }
 }
 
+/* Whether another stream has the number of the one that the memory was
+ * allocated on. */
+static bool
+is_free_stream_lost(const device_owner *self)
+{
+    const device_memory *memory = (const device_memory *)self->inner;
+    return self->inner->ops == &memory_ops &&
+           !ad_stream_is_same(memory->context, memory->stream,
+                              memory->identity);
+}
+
+/* The order of the other stream says nothing about the work on the memory.
+ * Without a stream for frees the memory is kept. */
+static void
+replace_free_stream(device_owner *self)
+{
+    device_memory *memory = (device_memory *)self->inner;
+    ad_stream own;
+    if (ad_stream_own(memory->context, AD_USE_FREE, &own, NULL) != AD_OK) {
+        memory->data = NULL;
+        return;
+    }
+    self->free_stream = memory->stream = own;
+    ad_defer_release(ad_owner_ref(self->inner), memory->context, NULL, 0);
+}
+
 /* A forked child leaves the memory alone, because the parent releases it. */
 static void
 device_owner_destroy(ad_owner *base)
@@ -353,10 +380,14 @@ device_owner_destroy(ad_owner *base)
     bool is_here = self->generation == ad_process_generation();
     bool is_used = is_here && atomic_load(&self->streams) != NULL;
     bool is_behind = self->is_behind_inner;
-    if (is_used) {
+    bool is_lost = is_here && is_free_stream_lost(self);
+    if (is_used || is_lost) {
         /* A deferred release may complete before this function returns, and
          * may free `self` along with `inner`. */
         ad_owner_ref(inner);
+        if (is_lost) {
+            replace_free_stream(self);
+        }
         release_after_streams(self);
         drop_streams(self);
     }
@@ -695,9 +726,13 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     self->context = context;
     self->stream = stream;
     self->keep = ad_owner_ref(keep);
+    self->identity = (ad_stream_identity){.is_known = false};
     self->data = NULL;
     self->nbytes = (size_t)nbytes;
     ad_status status = allocate_or_drain(backend, self, err);
+    if (status == AD_OK && is_ordered) {
+        self->identity = ad_stream_identify(context, stream, keep);
+    }
     if (status == AD_OK &&
         (!is_ordered || ad_stream_is_per_thread(context.device, stream))) {
         status = ad_owner_record_stream(outer, context, stream, keep, err);

@@ -249,6 +249,27 @@ def test_handle_of_a_destroyed_stream_is_given_out_again(standin, is_kept):
     assert reader.target.array.tolist() == NEW.tolist()
 
 
+def test_own_memory_is_not_freed_in_the_order_of_a_new_stream(standin):
+    """The stream of the allocation was a bare number, which a new stream has now."""
+    standin.set_handle_reuse(1)
+    reader = Reader()
+    old = reader.stream.handle
+    with Gate(old):
+        tensor = ad.tensor(NEW).to("cuda:0", stream=old)
+        reader.read(tensor.data_ptr)
+        reader.stream.destroy()
+        other = Stream()
+        assert other.handle == old
+        n_there = standin.count().device
+        del tensor
+        other.synchronize()
+        assert standin.count().device == n_there
+    ad.device("cuda:0").synchronize()
+    ask(cu.cuCtxSynchronize)
+    assert standin.count().device == n_there - 1
+    assert reader.target.array.tolist() == NEW.tolist()
+
+
 def test_objects_and_own_streams_need_no_number(standin):
     """What keeps a stream alive keeps its handle, too."""
     stream, tensor = Stream(), ad.tensor(Memory(NEW))
