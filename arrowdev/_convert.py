@@ -32,8 +32,8 @@ def convert(obj, cls, stream, copy):
     make = _maker(cls)
     if make is None:
         raise TypeError(
-            f"arrowdev does not know how to make a {cls.__module__}.{cls.__qualname__}; "
-            "hand the arrowdev object to the class's own constructor, or open an issue"
+            "arrowdev does not know how to make an instance of "
+            f"{cls.__module__}.{cls.__qualname__}; hand the arrowdev object to the class's own constructor, or open an issue"
         )
     try:
         result = make(obj, copy, stream)
@@ -51,8 +51,8 @@ def convert(obj, cls, stream, copy):
         ) from error
     if not isinstance(result, cls):
         raise TypeError(
-            f"the data make a {type(result).__module__}.{type(result).__qualname__}, "
-            f"not a {cls.__module__}.{cls.__qualname__}"
+            f"the data make an instance of {type(result).__module__}.{type(result).__qualname__}, "
+            f"not of {cls.__module__}.{cls.__qualname__}"
         )
     return result
 

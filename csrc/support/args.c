@@ -365,7 +365,8 @@ ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
         PyErr_Format(PyExc_TypeError,
                      "a type is a str (a format string or a name such as "
                      "\"timestamp[us, UTC]\") or an object with "
-                     "__arrow_c_schema__, not %.200s; the type of data is "
+                     "__arrow_c_schema__, not %.200s; pass the name of a "
+                     "dtype; the type of data is "
                      "arrowdev.array_stream(x).schema",
                      Py_TYPE(value)->tp_name);
     }

@@ -157,10 +157,10 @@ def test_convert_refuses_nulls(name):
 @pytest.mark.parametrize(
     ("cls", "text"),
     [
-        (int, "how to make a builtins.int"),
-        (ad.Buffer, "how to make a arrowdev.Buffer"),
-        (np.ma.MaskedArray, "numpy.ndarray, not a numpy.ma.MaskedArray"),
-        (pa.Int8Array, "FloatArray, not a pyarrow.lib.Int8Array"),
+        (int, "how to make an instance of builtins.int"),
+        (ad.Buffer, "how to make an instance of arrowdev.Buffer"),
+        (np.ma.MaskedArray, "numpy.ndarray, not of numpy.ma.MaskedArray"),
+        (pa.Int8Array, "FloatArray, not of pyarrow.lib.Int8Array"),
         (5, "must be a class such as torch.Tensor, not int"),
         ("torch.Tensor", "not str"),
         (np, "not module"),

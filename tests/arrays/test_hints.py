@@ -663,6 +663,12 @@ def test_schema_of_data():
         assert ad.array_stream(x).schema == ad.array(x).schema
 
 
+def test_schema_of_a_dtype():
+    for x, name in ((torch.int64, "int64"), (np.dtype("f4"), "float32")):
+        type_error(lambda x=x: ad.schema(x), "; pass the name of a dtype;")
+        assert str(ad.schema(name)) == name
+
+
 def test_async_stream_is_no_iterable():
     source = ad.array_stream([np.arange(2), np.arange(3)])
     x = aio.connect(source)

@@ -177,7 +177,12 @@ good = {"ptr": NOWHERE, "shape": (4,), "dtype": "int32", "device": "cuda:0"}
     [
         ({"ptr": 0}, ad.ExchangeError, "no data"),
         ({"ptr": "64"}, TypeError, "int"),
-        ({"ptr": 1 << 64}, OverflowError, "int"),
+        ({"ptr": 1 << 64}, ValueError, "ptr must be from 0"),
+        ({"ptr": -1}, ValueError, "ptr must be from 0"),
+        ({"ptr": 1.5}, TypeError, "ptr must be an int, not float"),
+        ({"shape": (2, 1.5)}, TypeError, r"shape\[1\] must be an int, not float"),
+        ({"shape": (1 << 64,)}, ValueError, r"shape\[0\] is 18446744073709551616, which"),
+        ({"strides": ("1",)}, TypeError, r"strides\[0\] must be an int, not str"),
         ({"shape": 4}, TypeError, "shape must be a sequence of ints, not int"),
         ({"shape": (4.0,)}, TypeError, "float"),
         ({"shape": (-4,)}, ad.ExchangeError, "-4"),

@@ -174,13 +174,34 @@ parse_dims(PyObject *value, const char *name, int64_t *out)
         n = -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        out[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(items, i));
-        if (out[i] == -1 && PyErr_Occurred()) {
+        PyOS_snprintf(message, sizeof(message), "%s[%zd]", name, i);
+        if (ad_parse_count(PyTuple_GET_ITEM(items, i), message, &out[i]) < 0) {
             n = -1;
         }
     }
     Py_DECREF(items);
     return (int)n;
+}
+
+static int
+parse_unsigned(PyObject *value, const char *name, uint64_t *out)
+{
+    PyObject *number = PyNumber_Index(value);
+    if (number == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Format(PyExc_TypeError, "%s must be an int, not %.200s",
+                         name, Py_TYPE(value)->tp_name);
+        }
+        return -1;
+    }
+    *out = PyLong_AsUnsignedLongLong(number);
+    bool is_outside = *out == (uint64_t)-1 && PyErr_Occurred();
+    if (is_outside) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s must be from 0 to 2**64 - 1, not %S", name, number);
+    }
+    Py_DECREF(number);
+    return is_outside ? -1 : 0;
 }
 
 static int
@@ -209,10 +230,12 @@ static int
 parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
                  ad_tensor_descriptor *descriptor)
 {
-    *descriptor = (ad_tensor_descriptor){.data = PyLong_AsVoidPtr(values[0])};
-    if (descriptor->data == NULL && PyErr_Occurred()) {
+    uint64_t address;
+    *descriptor = (ad_tensor_descriptor){0};
+    if (parse_unsigned(values[0], "ptr", &address) < 0) {
         return -1;
     }
+    descriptor->data = (void *)(uintptr_t)address;
     int n_shape = parse_dims(values[1], "shape", dims);
     if (n_shape < 0 || parse_dtype(values[2], &descriptor->dtype) < 0 ||
         ad_parse_device(state, values[3], &descriptor->device) < 0) {
@@ -233,20 +256,9 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
         }
         descriptor->strides = dims + AD_MAX_NDIM;
     }
-    if (values[5] != NULL) {
-        PyObject *number = PyNumber_Index(values[5]);
-        if (number == NULL) {
-            return -1;
-        }
-        descriptor->byte_offset = PyLong_AsUnsignedLongLong(number);
-        if (descriptor->byte_offset == (uint64_t)-1 && PyErr_Occurred()) {
-            PyErr_Format(PyExc_ValueError,
-                         "byte_offset must be from 0 to 2**64 - 1, not %S",
-                         number);
-            Py_DECREF(number);
-            return -1;
-        }
-        Py_DECREF(number);
+    if (values[5] != NULL && parse_unsigned(values[5], "byte_offset",
+                                            &descriptor->byte_offset) < 0) {
+        return -1;
     }
     bool readonly = false;
     if (ad_parse_bool(values[8], "readonly", &readonly) < 0) {
