@@ -44,8 +44,12 @@ def test_interface_of_host_memory_is_managed_memory():
 def test_host_memory_that_is_declared_as_device_memory_is_copied():
     there = on_device(NEW)
     assert np.asarray(there.to("cpu")).tolist() == NEW.tolist()
-    assert np.asarray(there.to("cuda:1").to("cpu")).tolist() == NEW.tolist()
     assert np.asarray(ad.tensor(there, copy=True).to("cpu")).tolist() == NEW.tolist()
+
+
+@pytest.mark.usefixtures("access", "two_devices")
+def test_host_memory_that_is_declared_as_device_memory_is_copied_to_another_device():
+    assert np.asarray(on_device(NEW).to("cuda:1").to("cpu")).tolist() == NEW.tolist()
 
 
 @pytest.mark.usefixtures("access")
