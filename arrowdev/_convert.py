@@ -33,7 +33,8 @@ def convert(obj, cls, stream, copy):
     if make is None:
         raise TypeError(
             "arrowdev does not know how to make an instance of "
-            f"{cls.__module__}.{cls.__qualname__}; hand the arrowdev object to the class's own constructor, or open an issue"
+            f"{cls.__module__}.{cls.__qualname__}; "
+            "hand the arrowdev object to the class's own constructor, or open an issue"
         )
     try:
         result = make(obj, copy, stream)
