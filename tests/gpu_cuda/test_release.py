@@ -401,7 +401,7 @@ def test_own_streams_join_no_capture(how):
 
 
 def test_producer_captures_our_stream():
-    """That capture is lost; the error names it, and later copies work."""
+    """That capture is lost (docs/devices.md); the error names it, and later copies work."""
     stream, memory = Stream(), Memory(OLD)
     tensor = ad.tensor(memory)
     ask(cu.cuStreamBeginCapture, stream.handle, MODE)
