@@ -260,10 +260,15 @@ def _pandas_error(array, message, hint):
     return exchange_error(f"pandas {message}", reason="dtype", hint=hint, device=array.device)
 
 
-def _require_types_of_pandas(array, source):
-    """Raise if pandas would lose the meaning of `array`, one column, or round its integers.
+def _is_bool8(array):
+    return (array.schema.metadata or {}).get(b"ARROW:extension:name") == b"arrow.bool8"
+
+
+def _require_types_of_pandas(array, source, is_column=True):
+    """Raise if pandas would lose the meaning of `array`, or round its integers.
 
     source: the class of pyarrow that keeps the integers and the fields.
+    is_column: whether it is a column; else it is nested within one.
     """
     keep = f"pass them on by .into({source}).to_pandas(types_mapper=pandas.ArrowDtype)"
     dtype, _, strides = _extension(array.schema)
@@ -273,6 +278,13 @@ def _require_types_of_pandas(array, source):
             array,
             f"has no equivalent of {dtype} here, and shows what is stored",
             "convert the data first, in the library that has them",
+        )
+    if dtype == "bool" and not (is_column and _is_bool8(array)):
+        cls = "Series" if source == "pyarrow.Array" else "DataFrame"
+        raise _pandas_error(
+            array,
+            f"makes int8 of {array.schema} here",
+            f"pass Python's values: pandas.{cls}(arrowdev.array(x).to_pylist())",
         )
     if strides and list(strides) != sorted(strides, reverse=True):
         raise _pandas_error(
@@ -286,7 +298,7 @@ def _require_types_of_pandas(array, source):
             array, f"makes dicts of {array.schema}, which keep one field of a name", keep
         )
     for child in array.children:
-        _require_types_of_pandas(child, source)
+        _require_types_of_pandas(child, source, is_column=False)
         if child.dictionary:
             # Within a column pandas decodes them.
             _require_integers_that_floats_hold(child.dictionary, child.count_nulls(), keep)
@@ -310,10 +322,7 @@ def _require_integers_that_floats_hold(array, n_nulls, hint):
 def _bools_as_bits(data, name):
     """Return the column or batch with bools that pandas does not take for int8."""
     columns = data.children if name == "DataFrame" else (data,)
-    are_bools = [
-        (column.schema.metadata or {}).get(b"ARROW:extension:name") == b"arrow.bool8"
-        for column in columns
-    ]
+    are_bools = [_is_bool8(column) for column in columns]
     if not any(are_bools):
         return data
     columns = [

@@ -311,6 +311,28 @@ def test_numbers_of_other_types_into_pandas():
     assert ad.record_batch({"x": np.float64(3)}).into(pd.DataFrame)["x"].tolist() == [3.0]
 
 
+def test_nested_bools_into_pandas():
+    """pandas would show 1 and 0; it takes bools of one byte as a column only."""
+    bools = pa.array([1, 0], pa.int8()).cast(pa.bool8())
+    for x, values in (
+        (np.array([[True, False], [False, True]]), [[True, False], [False, True]]),
+        (np.array(True), [True]),
+        (pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), bools), [[True], [False]]),
+    ):
+        column = ad.array(x)
+        with pytest.raises(ad.ExchangeError, match="int8") as info:
+            column.into(pd.Series)
+        assert info.value.reason == "dtype"
+        assert "pandas.Series(arrowdev.array(x).to_pylist())" in info.value.hint
+        assert repr(pd.Series(column.to_pylist()).tolist()) == repr(values)
+        batch = ad.record_batch({"x": column})
+        with pytest.raises(ad.ExchangeError, match="int8") as info:
+            batch.into(pd.DataFrame)
+        assert "pandas.DataFrame(arrowdev.array(x).to_pylist())" in info.value.hint
+        assert repr(pd.DataFrame(batch.to_pylist())["x"].tolist()) == repr(values)
+    assert ad.array(bools).into(pd.Series).tolist() == [True, False]
+
+
 def test_permuted_tensors_into_pandas():
     """pandas would show the elements in the order in which they are stored."""
     x = np.arange(8).reshape(2, 2, 2).transpose(0, 2, 1)
@@ -348,7 +370,6 @@ def test_bools_into_pandas_stay_bools():
     assert list(twins.columns) == ["a", "a"] and twins.values.tolist() == [[True] * 2, [False] * 2]
     masked = ad.array(x, validity=np.array([False, True])).into(pd.Series)
     assert masked.tolist() == [None, False] and masked[1] is False
-    assert ad.record_batch({"x": np.bool_(True)}).into(pd.DataFrame)["x"].tolist() == [1]
 
 
 def test_types_without_numpy_dtype():
