@@ -16,6 +16,7 @@ from arrowdev._core import (
     _extension,
     _warn_if_readonly,
     array,
+    concat,
     record_batch,
     schema,
     tensor,
@@ -319,6 +320,26 @@ def _require_integers_that_floats_hold(array, n_nulls, hint):
         )
 
 
+def _reads_rows_only(column):
+    """Whether pandas reads no values outside of the rows of a slice, as it does of maps."""
+    return (not column.children or column.schema.format[:2] in ("+s", "+l", "+L", "+w")) and all(
+        map(_reads_rows_only, column.children)
+    )
+
+
+def _columns_of(data, name):
+    """Return the columns, without the values of their children that pandas does not read."""
+    columns = (
+        [child[data.offset : data.offset + len(data)] for child in data.children]
+        if name == "DataFrame"
+        else [data]
+    )
+    return [
+        concat([column[:0], column]) if column.children and _reads_rows_only(column) else column
+        for column in columns
+    ]
+
+
 def _bools_as_bits(data, name):
     """Return the column or batch with bools that pandas does not take for int8."""
     columns = data.children if name == "DataFrame" else (data,)
@@ -346,7 +367,7 @@ def _from_arrow(pandas, name, data):
         )
     result = cls.from_arrow(_bools_as_bits(_on_host(data, f"a pandas.{name}"), name))
     source = "pyarrow.Table" if name == "DataFrame" else "pyarrow.Array"
-    for column in data.children if name == "DataFrame" else (data,):
+    for column in _columns_of(data, name):
         _require_types_of_pandas(column, source)
     return result
 

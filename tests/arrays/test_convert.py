@@ -295,6 +295,45 @@ def test_integers_with_nulls_into_pandas():
     assert ad.array(pa.nulls(2, pa.int64())).into(pd.Series).isna().all()
 
 
+BIG = 2**60 + 1
+
+
+@pytest.mark.parametrize(
+    ("type", "low", "none", "big"),
+    [
+        (pa.int64(), 1, None, BIG),
+        (pa.list_(pa.int64()), [1], [None], [BIG]),
+        (pa.large_list(pa.int64()), [1], [None], [BIG]),
+        (pa.list_(pa.int64(), 2), [1, 2], [None, 2], [BIG, 2]),
+        (pa.list_(pa.list_(pa.int64())), [[1]], [[None]], [[BIG]]),
+        (pa.list_(pa.struct({"a": pa.int64()})), [{"a": 1}], [{"a": None}], [{"a": BIG}]),
+        (pa.struct({"a": pa.list_(pa.int64())}), {"a": [1]}, {"a": [None]}, {"a": [BIG]}),
+    ],
+    ids=str,
+)
+def test_slices_of_integers_into_pandas(type, low, none, big):
+    """Integers and nulls outside of the slice round nothing."""
+    rows = pa.array([none, big, low, none], type)
+    batch = ad.record_batch({"x": rows})
+    for first, last in ((1, 2), (1, 3), (2, 3), (2, 4), (3, 4)):
+        frame = batch[first:last].into(pd.DataFrame)
+        has_big = str(BIG) in str(rows[first:last].to_pylist())
+        assert len(frame) == last - first and has_big == (str(BIG) in repr(frame["x"].tolist()))
+    if not pa.types.is_struct(type):
+        assert str(BIG) in repr(ad.array(rows[1:2]).into(pd.Series).tolist())
+    for first, last in ((0, 2), (0, 4), (1, 4)):
+        with pytest.raises(ad.ExchangeError, match="float64"):
+            batch[first:last].into(pd.DataFrame)
+
+
+def test_slices_of_maps_into_pandas():
+    """Of maps pandas makes float64 of all values, also of those outside of the slice."""
+    maps = pa.array([[("a", None)], [("a", BIG)]], pa.map_(pa.string(), pa.int64()))
+    for x in (maps[1:], pa.ListArray.from_arrays(pa.array([1, 2], pa.int32()), maps)):
+        with pytest.raises(ad.ExchangeError, match="float64"):
+            ad.record_batch({"x": x}).into(pd.DataFrame)
+
+
 def test_numbers_of_other_types_into_pandas():
     """Of a type that pyarrow does not know pandas shows what is stored."""
     halves = torch.ones(2, dtype=torch.bfloat16)
