@@ -242,13 +242,31 @@ def _cannot_promise(library):
     )
 
 
+def _unknown_to_polars(type):
+    """Return the part of a type at which polars panics, or None."""
+    is_decimal256 = type.format.startswith("d:") and type.format.endswith(",256")
+    if is_decimal256 or type.format in ("+r", "+vl", "+vL"):
+        return type
+    parts = type.children if type.dictionary is None else (type.dictionary,)
+    return next(filter(None, map(_unknown_to_polars, parts)), None)
+
+
 def _polars(name, take):
     """The same as _by_arrow, for polars, which itself decides whether to copy."""
 
     def constructor(library, obj, copy, stream):
         if copy is False:
             raise _cannot_promise(library)
-        return getattr(library, name)(_on_host(take(obj, copy, stream), f"a polars.{name}"))
+        data = _on_host(take(obj, copy, stream), f"a polars.{name}")
+        unknown = _unknown_to_polars(data.schema)
+        if unknown is not None:
+            raise exchange_error(
+                f"polars has no equivalent of {unknown}",
+                reason="dtype",
+                hint=f"pass Python's values: polars.{name}(arrowdev.array(x).to_pylist())",
+                device=data.device,
+            )
+        return getattr(library, name)(data)
 
     return constructor
 

@@ -1,6 +1,7 @@
 """convert() and .into(): objects of other libraries over the same memory."""
 
 import builtins
+import decimal
 import warnings
 import weakref
 
@@ -352,7 +353,7 @@ def test_numbers_of_other_types_into_pandas():
 
 def test_nested_bools_into_pandas():
     """pandas would show 1 and 0; it takes bools of one byte as a column only."""
-    bools = pa.array([1, 0], pa.int8()).cast(pa.bool8())
+    bools = pa.array(ad.array(np.array([True, False])))
     for x, values in (
         (np.array([[True, False], [False, True]]), [[True, False], [False, True]]),
         (np.array(True), [True]),
@@ -370,6 +371,29 @@ def test_nested_bools_into_pandas():
         assert "pandas.DataFrame(arrowdev.array(x).to_pylist())" in info.value.hint
         assert repr(pd.DataFrame(batch.to_pylist())["x"].tolist()) == repr(values)
     assert ad.array(bools).into(pd.Series).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([1])),
+        pa.array([[1]], pa.list_view(pa.int64())),
+        pa.array([[1]], pa.large_list_view(pa.int64())),
+        pa.array([decimal.Decimal("1.50")], pa.decimal256(60, 2)),
+        pa.array([[decimal.Decimal("1.50")]], pa.list_(pa.decimal256(60, 2))),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_types_at_which_polars_panics(column):
+    """A panic of Rust is no Exception. The hint works."""
+    batch = ad.record_batch({"x": column})
+    for x, cls in ((column, pl.Series), (batch, pl.DataFrame)):
+        with pytest.raises(ad.ExchangeError, match="polars has no equivalent") as info:
+            ad.convert(x, cls)
+        hint = f"polars.{cls.__name__}(arrowdev.array(x).to_pylist())"
+        assert info.value.reason == "dtype" and hint in info.value.hint
+    assert pl.Series(ad.array(column).to_pylist()).to_list() == column.to_pylist()
+    assert pl.DataFrame(batch.to_pylist())["x"].to_list() == column.to_pylist()
 
 
 def test_permuted_tensors_into_pandas():
