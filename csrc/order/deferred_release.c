@@ -525,11 +525,16 @@ ad_deferred_stop(void)
 
 /* --- deferring a release ------------------------------------------------- */
 
-/* Without memory for an entry. Takes over the references. */
+/* Without memory for an entry. Takes over the references. The wait for a
+ * context invalidates graphs that are being captured in it, but device memory
+ * would be lost without it. */
 static void
-release_here(ad_owner *owner, ad_sync *const *syncs, size_t n)
+release_here(ad_owner *owner, ad_context context, ad_sync *const *syncs,
+             size_t n)
 {
-    if (n > 0 && wait_for_events(syncs, n, WAIT_FOR_EVENTS, NULL) == AD_OK) {
+    ad_status status = n > 0 ? wait_for_events(syncs, n, WAIT_FOR_EVENTS, NULL)
+                             : wait_for_context(context, WAIT, NULL);
+    if (status == AD_OK) {
         release(owner, syncs, n);
     }
 }
@@ -576,7 +581,7 @@ ad_defer_release(ad_owner *owner, ad_context context, ad_sync *const *syncs,
 {
     entry *e = new_entry(owner, context, n);
     if (e == NULL) {
-        release_here(owner, syncs, n);
+        release_here(owner, context, syncs, n);
         return;
     }
     if (n > 0) {

@@ -27,8 +27,8 @@
  * has waited for the whole context; on a runtime without AD_CAP_CONTEXT_IDLE
  * the owner is then kept for the life of the process. Takes over the
  * references on the owner and the syncs. Cannot fail: without memory for an
- * entry the call waits for the syncs. Where there are none, or that wait
- * fails, the owner is never released. */
+ * entry the call waits for the syncs, or where there are none for the context.
+ * Where that wait fails, the owner is never released. */
 void ad_defer_release(ad_owner *owner, ad_context context,
                       ad_sync *const *syncs, size_t n);
 
