@@ -25,6 +25,26 @@ static uintptr_t last_recorded;
 static long live_events;
 static long live_memory;
 
+static void
+take_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void
+drop_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A fork while another thread has the lock would leave it locked in the
+ * child. */
+__attribute__((constructor)) static void
+keep_lock_in_forks(void)
+{
+    (void)pthread_atfork(take_lock, drop_lock, drop_lock);
+}
+
 void
 mock_reset(void)
 {

@@ -25,6 +25,8 @@ def libraries(monkeypatch):
     yield importlib.import_module("libraries")
     for name in ("libraries", "gpu"):
         del sys.modules[name]
+    if "jax" in sys.modules:  # libraries.Jax turns 64 bits on for the whole process
+        sys.modules["jax"].config.update("jax_enable_x64", False)
 
 
 def host_library(libraries, name):

@@ -134,7 +134,11 @@ def main(n_rounds):
             send = rng.choice([send_alarm, send_interrupt])
             delay = rng.uniform(1e-6, 3e-3)
             place = f"round {i} of seed {seed}: {name}, {send.__name__}, {delay:.6f} s"
-            assert raises(call, column, send, delay), place
+            try:
+                is_raised = raises(call, column, send, delay)
+            except KeyboardInterrupt:  # in CPython 3.13, at an instruction that no clause covers
+                is_raised = True
+            assert is_raised, place
             if is_pending:
                 queue.release()
             del column
