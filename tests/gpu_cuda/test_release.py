@@ -23,6 +23,7 @@ from gpu import (
     Watched,
     ask,
     cu,
+    order,
     wait_for_frees,
 )
 
@@ -39,14 +40,6 @@ def handed_out(memory, reader, stream=None):
     tensor = ad.tensor(memory)
     tensor.__dlpack__(stream=reader.stream.handle if stream is None else stream)
     reader.read(tensor.data_ptr)
-
-
-def wait_for(stream, other):
-    """Makes a stream wait for the work that is now on another one."""
-    event = ask(cu.cuEventCreate, 2)
-    ask(cu.cuEventRecord, event, other)
-    ask(cu.cuStreamWaitEvent, stream, event, 0)
-    ask(cu.cuEventDestroy, event)
 
 
 def test_release_follows_the_producers_stream():
@@ -190,9 +183,9 @@ def test_exported_stream_is_recorded():
         shown = tensor.__cuda_array_interface__["stream"]
         assert shown not in (None, producer.handle)
     with Gate(reader.stream.handle):
-        wait_for(reader.stream.handle, shown)
+        order(reader.stream.handle, shown)
         reader.read(memory.pointer)
-        wait_for(shown, reader.stream.handle)
+        order(shown, reader.stream.handle)
         del tensor, memory
         assert not producer.is_done()  # so its frees run after the reader
     assert reader.result() == NEW.tolist()
@@ -361,7 +354,7 @@ def producer_without_a_stream(tensor, captured):
             return tensor.__dlpack_device__()
 
         def __dlpack__(self, stream=None, **keywords):
-            wait_for(stream, captured)
+            order(stream, captured)
             return tensor.__dlpack__(stream=-1, **keywords)
 
     return Producer()
@@ -388,12 +381,12 @@ def test_own_streams_join_no_capture(how):
         elif how == "shown":
             tensor.__cuda_array_interface__
         else:
-            wait_for(other.handle, stream.handle)
+            order(other.handle, stream.handle)
             arrays = {"a": ad.array(memory), "b": ad.array(others)}
             try:
                 ad.record_batch(arrays)
             finally:
-                wait_for(stream.handle, other.handle)
+                order(stream.handle, other.handle)
     assert "captur" in str(caught.value).lower()
     graph = ask(cu.cuStreamEndCapture, stream.handle)  # the capture was not broken
     ask(cu.cuGraphDestroy, graph)
