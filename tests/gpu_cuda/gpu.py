@@ -98,6 +98,30 @@ class Memory:
             self.free()
 
 
+class Shown:
+    """The CUDA Array Interface of memory with some fields changed."""
+
+    def __init__(self, memory, **changes):
+        self.memory, self.changes = memory, changes
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.memory.__cuda_array_interface__ | self.changes
+
+
+class AtAddress:
+    """The CUDA Array Interface of memory that somebody else frees."""
+
+    def __init__(self, pointer, stream=None):
+        self.__cuda_array_interface__ = {
+            "shape": NEW.shape,
+            "typestr": NEW.dtype.str,
+            "data": (int(pointer), False),
+            "version": 3,
+            "stream": stream,
+        }
+
+
 class Watched(Memory):
     """Records that it is freed."""
 

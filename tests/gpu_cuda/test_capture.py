@@ -17,6 +17,7 @@ from gpu import (
     Mode,
     Pinned,
     Reader,
+    Shown,
     Stream,
     Watched,
     ask,
@@ -26,11 +27,6 @@ from gpu import (
 )
 
 import arrowdev as ad
-
-
-class Shown:
-    def __init__(self, interface):
-        self.__cuda_array_interface__ = interface
 
 
 @pytest.fixture(autouse=True)
@@ -282,7 +278,7 @@ def test_legacy_stream_is_not_used_while_a_blocking_stream_is_captured():
             assert caught.value.reason == "capture"
             assert "legacy default stream" in caught.value.hint
             with pytest.raises(ad.ExchangeError, match="CAPTURE_IMPLICIT"):
-                ad.tensor(Shown(memory.__cuda_array_interface__ | {"stream": 1}))
+                ad.tensor(Shown(memory, stream=1))
 
 
 @pytest.mark.parametrize("mode", MODES)

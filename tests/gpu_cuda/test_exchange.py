@@ -7,24 +7,13 @@ import gpu
 import numpy as np
 import pytest
 from dlpack_checks import Foreign
-from gpu import NEW, OLD, Gate, Held, Memory, Reader, Stream, ask, cu
+from gpu import NEW, OLD, Gate, Held, Memory, Reader, Shown, Stream, ask, cu
 from peer import Peer
 
 import arrowdev as ad
 
 pa = Peer("pyarrow")
 core = pytest.importorskip("cuda.core")
-
-
-class Shown:
-    """A CUDA Array Interface with another stream entry."""
-
-    def __init__(self, memory, **changes):
-        self.memory, self.changes = memory, changes
-
-    @property
-    def __cuda_array_interface__(self):
-        return self.memory.__cuda_array_interface__ | self.changes
 
 
 def read(array, reader):

@@ -8,24 +8,11 @@ import gpu
 import libraries
 import numpy as np
 import pytest
-from gpu import NEW, OLD, Hold, Reader, Stream, ask, cu
+from gpu import NEW, OLD, AtAddress, Hold, Reader, Stream, ask, cu
 
 import arrowdev as ad
 
 N_BYTES = NEW.nbytes
-
-
-class Shown:
-    """The CUDA Array Interface of memory that somebody else frees."""
-
-    def __init__(self, pointer):
-        self.__cuda_array_interface__ = {
-            "shape": NEW.shape,
-            "typestr": NEW.dtype.str,
-            "data": (int(pointer), False),
-            "version": 3,
-            "stream": 1,
-        }
 
 
 def on_device_0(structure, kind):
@@ -130,7 +117,7 @@ def test_memory_of_the_driver(kind):
         source = gpu.Pinned(NEW)
         ask(cu.cuMemcpyHtoDAsync, pointer, int(source.pointer), N_BYTES, 1)
         ask(cu.cuStreamSynchronize, 1)
-        tensor = ad.tensor(Shown(pointer))
+        tensor = ad.tensor(AtAddress(pointer, stream=1))
         assert tensor.device == ad.device((KINDS[kind], 0))
         assert bytes(tensor.to("cpu")) == NEW.tobytes()
         copy = ad.array(tensor, copy=True)
@@ -148,7 +135,7 @@ def test_memory_of_the_driver(kind):
 def test_writes_to_it_are_waited_for(kind):
     writer, reader = Stream(), Reader()
     with kind() as pointer:
-        shown = Shown(pointer)
+        shown = AtAddress(pointer, stream=1)
         shown.__cuda_array_interface__["stream"] = writer.handle
         late = gpu.copy_later(writer.handle, int(pointer), NEW)
         tensor = ad.tensor(shown)

@@ -2,24 +2,11 @@
 
 import numpy as np
 import pytest
-from gpu import NEW, Memory, Reader, Stream, ask, cu
+from gpu import NEW, AtAddress, Memory, Reader, Stream, ask, cu
 
 import arrowdev as ad
 
 SIZE = NEW.nbytes
-
-
-class Shown:
-    """The CUDA Array Interface of any address."""
-
-    def __init__(self, pointer):
-        self.__cuda_array_interface__ = {
-            "shape": NEW.shape,
-            "typestr": NEW.dtype.str,
-            "data": (int(pointer), False),
-            "version": 3,
-            "stream": None,
-        }
 
 
 @pytest.fixture
@@ -34,7 +21,7 @@ def on_device(array, dtype="int64"):
 
 @pytest.mark.usefixtures("access")
 def test_interface_of_host_memory_is_managed_memory():
-    tensor = ad.tensor(Shown(NEW.ctypes.data))
+    tensor = ad.tensor(AtAddress(NEW.ctypes.data))
     assert tensor.device == ad.device("cuda_managed:0")
     assert np.asarray(tensor).tolist() == NEW.tolist()
     assert Reader().read(tensor.data_ptr).result() == NEW.tolist()
@@ -71,14 +58,14 @@ def test_freed_device_memory_is_refused():
     memory.free()
     ask(cu.cuCtxSynchronize)
     with pytest.raises(ad.ExchangeError, match="no CUDA or ROCm device has memory") as caught:
-        ad.tensor(Shown(pointer))
+        ad.tensor(AtAddress(pointer))
     assert caught.value.reason == "device"
 
 
 @pytest.mark.usefixtures("standin")
 def test_without_access_host_memory_is_refused():
     with pytest.raises(ad.ExchangeError, match="no CUDA or ROCm device has memory"):
-        ad.tensor(Shown(NEW.ctypes.data))
+        ad.tensor(AtAddress(NEW.ctypes.data))
     with pytest.raises(ad.ExchangeError, match="does not know it"):
         on_device(NEW).to("cpu")
 
@@ -88,7 +75,7 @@ def test_managed_memory_without_a_device_gets_one(standin):
     standin.set_managed_without_device(1)
     pointer = int(ask(cu.cuMemAllocManaged, SIZE, 1))
     ask(cu.cuMemcpyHtoD, pointer, NEW.ctypes.data, SIZE)
-    tensor = ad.tensor(Shown(pointer))
+    tensor = ad.tensor(AtAddress(pointer))
     assert tensor.device == ad.device("cuda_managed:0")
     copy = tensor.to("cuda:0")
     assert np.asarray(copy.to("cpu")).tolist() == NEW.tolist()
