@@ -1,5 +1,6 @@
 """Helpers of the CUDA tests, for the stand-in driver and for a GPU."""
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -398,6 +399,34 @@ def order(stream, after):
     ask(cu.cuEventRecord, event, after)
     ask(cu.cuStreamWaitEvent, stream, event, 0)
     ask(cu.cuEventDestroy, event)
+
+
+@contextlib.contextmanager
+def copied_by_another_thread(tensors, target):
+    """Another thread copies tensors[0] on its per-thread stream, which is held.
+
+    The thread lives until the end of the block. The value is the gate.
+    """
+    context, gates = ask(cu.cuCtxGetCurrent), []
+    ready, leave = threading.Event(), threading.Event()
+
+    def use():
+        ask(cu.cuCtxSetCurrent, context)
+        gates.append(Gate(2))
+        tensors[0].__dlpack__(stream=2)
+        ask(cu.cuMemcpyAsync, int(target.pointer), tensors[0].data_ptr, NEW.nbytes, 2)
+        ready.set()
+        leave.wait(30)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield gates[0]
+    finally:
+        gates[0].open()
+        leave.set()
+        thread.join(30)
 
 
 def load_kernels():

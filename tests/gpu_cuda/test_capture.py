@@ -22,6 +22,7 @@ from gpu import (
     Watched,
     ask,
     code_of,
+    copied_by_another_thread,
     cu,
     wait_for_frees,
 )
@@ -155,33 +156,15 @@ def test_release_after_many_streams_breaks_no_capture(mode):
 @pytest.mark.parametrize("mode", [*MODES, RELAXED])
 def test_release_for_another_threads_stream_breaks_no_capture(mode, flags):
     """The legacy stream waits for it; while it must not be used the release waits."""
-    context, target, gates = ask(cu.cuCtxGetCurrent), Pinned(OLD), []
-    tensors = [ad.tensor(Watched(NEW))]
-    ready, leave = threading.Event(), threading.Event()
-
-    def use():
-        ask(cu.cuCtxSetCurrent, context)
-        gates.append(Gate(2))
-        tensors[0].__dlpack__(stream=2)
-        ask(cu.cuMemcpyAsync, int(target.pointer), tensors[0].data_ptr, NEW.nbytes, 2)
-        ready.set()
-        leave.wait(30)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    try:
-        assert ready.wait(30)
+    target, tensors = Pinned(OLD), [ad.tensor(Watched(NEW))]
+    with copied_by_another_thread(tensors, target) as gate:
         with Capture(mode, flags):
             tensors.clear()
             gc.collect()
             time.sleep(0.05)
             assert Watched.freed == 0
-        gates[0].open()
+        gate.open()
         wait_for_frees(1)
-    finally:
-        gates[0].open()
-        leave.set()
-        thread.join(30)
     assert target.array.tolist() == NEW.tolist()
 
 

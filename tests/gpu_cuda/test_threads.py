@@ -9,7 +9,20 @@ import time
 from pathlib import Path
 
 import pytest
-from gpu import NEW, OLD, Gate, Held, Memory, Pinned, Stream, Watched, ask, cu, wait_for_frees
+from gpu import (
+    NEW,
+    OLD,
+    Gate,
+    Held,
+    Memory,
+    Pinned,
+    Stream,
+    Watched,
+    ask,
+    copied_by_another_thread,
+    cu,
+    wait_for_frees,
+)
 
 import arrowdev as ad
 
@@ -70,31 +83,13 @@ def test_per_thread_stream_is_never_exported():
 
 def test_memory_used_on_another_threads_stream():
     """Recorded as stream 2 there; released here, where 2 is another stream."""
-    context, target, gates = ask(cu.cuCtxGetCurrent), Pinned(OLD), []
-    tensors = [ad.tensor(Watched(NEW))]
-    ready, leave = threading.Event(), threading.Event()
-
-    def use():
-        ask(cu.cuCtxSetCurrent, context)
-        gates.append(Gate(2))
-        tensors[0].__dlpack__(stream=2)
-        ask(cu.cuMemcpyAsync, int(target.pointer), tensors[0].data_ptr, NEW.nbytes, 2)
-        ready.set()
-        leave.wait(30)
-
+    target, tensors = Pinned(OLD), [ad.tensor(Watched(NEW))]
     Watched.freed = 0
-    thread = threading.Thread(target=use)
-    thread.start()
-    try:
-        assert ready.wait(30)
+    with copied_by_another_thread(tensors, target):
         tensors.clear()
         gc.collect()
         time.sleep(0.05)
         assert Watched.freed == 0
-    finally:
-        gates[0].open()
-        leave.set()
-        thread.join(30)
     wait_for_frees(1)
     assert target.array.tolist() == NEW.tolist()
 
