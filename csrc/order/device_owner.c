@@ -248,15 +248,14 @@ is_all_own(const device_owner *self)
                             self->free_stream);
 }
 
-/* Such memory is freed on a stream for this once others have used it, so that
- * no other work waits for them. Each of them has waited for the work that
- * wrote the memory. */
+/* Memory with is_all_own() is freed on a stream for this once others have used
+ * it, so that no other work waits for them. Each of them has waited for the
+ * work that wrote the memory. */
 static void
 choose_free_stream(device_owner *self)
 {
     ad_stream stream;
-    if (is_all_own(self) &&
-        ad_stream_own(self->context, AD_USE_FREE, &stream, NULL) == AD_OK) {
+    if (ad_stream_own(self->context, AD_USE_FREE, &stream, NULL) == AD_OK) {
         self->free_stream = stream;
         ((device_memory *)self->inner)->stream = stream;
     }
@@ -318,8 +317,11 @@ release_after_streams(device_owner *self)
         ad_owner_unref(self->inner);
         return;
     }
-    choose_free_stream(self);
-    bool is_free_captured = !is_all_own(self) && is_free_stream_captured(self);
+    bool is_own = is_all_own(self);
+    if (is_own) {
+        choose_free_stream(self);
+    }
+    bool is_free_captured = !is_own && is_free_stream_captured(self);
     if (self->n_streams > N_ON_STACK) {
         syncs = malloc(self->n_streams * sizeof(syncs[0]));
     }
