@@ -1,44 +1,24 @@
-"""The kernels: one source, compiled as C on the host, as OpenCL C, as HIP C++ and as PTX."""
+"""The kernels: one source, compiled as C on the host, as OpenCL C and as PTX."""
 
 import ctypes
 import mmap
-import os
-import re
-import shutil
-import subprocess
-import sys
-from ctypes import c_char_p, c_int, c_int64, c_void_p
+from ctypes import c_int64, c_void_p
 
 import c_library
-import dlpack_ctypes as dl
 import numpy as np
 import ptx
 import pytest
+from kernel_library import OPENCL, PTX, load, load_library, text_of
 from loops import looped
 
-import arrowdev as ad
 import compiler
 
 UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD, VIEWS, OFFSETS, RUNS, REDUCE = range(12)
 BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS = range(4)
-OPENCL, HIP, PTX = range(3)
 LENGTHS = [1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 500, 1023, 1031, 4096, 5001]
-MAKE_PTX = compiler.ROOT / "tools" / "make_ptx.py"
 
 
-def load(path):
-    found = ctypes.CDLL(str(path))
-    spans = [c_void_p, c_int64] * 2
-    found.helper_run.argtypes = [c_int, *spans, *[c_int64] * 3, c_void_p, c_void_p]
-    found.helper_run.restype = None
-    return found
-
-
-@pytest.fixture(scope="module")
-def library():
-    found = load(c_library.build("kernels"))
-    found.helper_text.restype = found.helper_name.restype = c_char_p
-    return found
+library = pytest.fixture(scope="module")(load_library)
 
 
 def built_ptx(library, folder):
@@ -74,15 +54,6 @@ def run(
     )
     padded = (c_int64 * 4)(*numbers)
     runner.helper_run(kernel, source, at[0], target, at[1], bits, length, items, padded, values)
-
-
-def text_of(library, dialect):
-    return library.helper_text(dialect).decode()
-
-
-def names(library):
-    found = [library.helper_name(kernel) for kernel in range(100)]
-    return [name.decode() for name in found if name is not None]
 
 
 class GuardedPage:
@@ -798,139 +769,3 @@ def test_opencl_rows_with_offsets_or_views(library, opencl, check, n_items):
         return run_opencl(opencl, name, source, target, numbers, **how)
 
     check(Pointing(), launch)
-
-
-# --- HIP ----------------------------------------------------------------------------------------
-
-HIP_STUB = """
-#define __global__
-#define __device__
-struct dim { unsigned x, y, z; };
-extern const dim blockIdx, blockDim, threadIdx, gridDim;
-extern "C" int __popcll(unsigned long long);
-"""
-
-
-@pytest.mark.parametrize("name", ["g++", "clang++"])
-def test_hip_compiles(library, tmp_path, name):
-    if shutil.which(name) is None:
-        pytest.skip(f"no {name}")
-    source = tmp_path / "kernels.cpp"
-    source.write_text(HIP_STUB + text_of(library, HIP), encoding="utf-8")
-    output = tmp_path / "kernels.o"
-    done = compiler.run(
-        [
-            name,
-            "-std=c++17",
-            "-Wall",
-            "-Wextra",
-            "-Wno-unused-parameter",
-            "-Werror",
-            "-c",
-            source,
-            "-o",
-            output,
-        ]
-    )
-    assert done.returncode == 0, done.stderr
-    symbols = compiler.run(["nm", output]).stdout
-    assert all(f" T {name}\n" in symbols for name in names(library))
-
-
-# --- PTX ----------------------------------------------------------------------------------------
-
-
-def test_ptx_has_every_kernel(library):
-    ptx = text_of(library, PTX)
-    assert names(library)[:3] == ["ad_unpack_bits", "ad_count_bits", "ad_pack_bits"]
-    assert len(names(library)) == 12
-    assert all(f".visible .entry {name}(" in ptx for name in names(library))
-    assert ptx.startswith(".version 4.0\n.target sm_50\n") and ".extern" not in ptx
-
-
-def find_clang():
-    """The clang version that built the committed PTX; others name registers differently."""
-    for name in (os.environ.get("CLANG"), "clang-14", "clang"):
-        if name and shutil.which(name):
-            version = subprocess.run([name, "--version"], capture_output=True, text=True).stdout
-            if "version 14." in version:
-                return name
-    pytest.skip("no clang 14, with which the PTX was made")
-
-
-def test_ptx_is_up_to_date():
-    done = compiler.run([sys.executable, MAKE_PTX, "--check", "--compiler", find_clang()])
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("target", ["sm_75", "sm_90", "sm_100"])
-def test_ptx_assembles(library, tmp_path, target):
-    if shutil.which("ptxas") is None:
-        pytest.skip("no ptxas (CUDA toolkit)")
-    source = tmp_path / "kernels.ptx"
-    source.write_text(text_of(library, PTX), encoding="utf-8")
-    command = ["ptxas", "-v", f"-arch={target}", source, "-o", tmp_path / "kernels.cubin"]
-    done = compiler.run(command)
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
-    registers = [int(number) for number in re.findall(r"Used (\d+) registers", said)]
-    spilled = re.findall(r"(\d+) bytes (?:stack frame|spill)", said)
-    assert len(registers) == len(names(library)) and set(spilled) == {"0"}
-    assert max(registers) <= 64  # four blocks of 256 are resident in a multiprocessor
-
-
-def test_ptx_takes_16_bytes_in_a_step(library):
-    """The path of 64 rows, for shares that are runs, is not in it."""
-    bodies = re.split(r"\.visible \.entry (\w+)\(", text_of(library, PTX))[1:]
-    bodies = dict(zip(bodies[::2], bodies[1::2], strict=True))
-    narrow = {name for name, body in bodies.items() if ".global.v2.u64" not in body}
-    assert narrow == {"ad_count_bits", "ad_reduce"}  # eight loads of 8 bytes in flight
-    assert bodies["ad_fill_nulls"].count(";") < 700
-
-
-# --- columns and rows -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["u1", "<u2", "<f4", "<f8", "<c16"])
-@pytest.mark.parametrize("is_one_memory", [False, True], ids=["columns", "one memory"])
-def test_interleave_turns_columns_into_rows(dtype, is_one_memory):
-    """Covers column counts around a power of two and row counts around the tile size."""
-    chance = np.random.default_rng(0)
-    for n_rows in (1, 2, 15, 63, 64, 65, 255, 256, 257, 600):
-        for n_columns in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 130):
-            data = chance.integers(0, 256, (n_columns, n_rows)).astype(dtype)
-            if is_one_memory:
-                rows = ad.tensor(data.T, copy=True, order="C")
-            else:
-                columns = [np.concatenate([column, column[:k]]) for k, column in enumerate(data)]
-                batch = {str(k): column[:n_rows] for k, column in enumerate(columns)}
-                rows = ad.tensor(ad.record_batch(batch), copy=True, order="C")
-            assert np.array_equal(np.from_dlpack(rows), data.T), (n_rows, n_columns)
-
-
-def test_interleave_splits_elements():
-    data = np.arange(6000, dtype=np.uint16).reshape(2000, 3)
-    for step in (-3, -1, 1, 2, 3):
-        for column in (data[::step], data[::step, ::2], data.T[:, ::step]):
-            for order in "CF":
-                tensor = ad.tensor(column, copy=True, order=order)
-                assert np.array_equal(np.from_dlpack(tensor), column)
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
-def test_interleave_accepts_any_element_size(lanes):
-    """An element of 3 bytes has no integer type but is valid."""
-
-    def copied(shape, strides):
-        given = dl.Producer(
-            data=data.ctypes.data, shape=shape, strides=strides, dtype=(dl.UINT, 8, lanes)
-        )
-        copy = ad.tensor(ad.tensor(given), copy=True, order="C")
-        assert copy.dtype == (f"uint8x{lanes}" if lanes > 1 else "uint8")
-        return ctypes.string_at(copy.data_ptr, copy.nbytes)
-
-    data = np.random.default_rng(0).integers(0, 256, (70, 66, lanes), np.uint8)
-    for n in (2, 3, 66):
-        assert copied((70, n), (66, 1)) == data[:, :n].tobytes()
-        assert copied((66, n), (1, 66)) == data[:n].transpose(1, 0, 2).tobytes()
-    assert copied((2000,), (2,)) == data.reshape(-1, lanes)[:4000:2].tobytes()
