@@ -132,15 +132,16 @@ choose_stream(ad_session *self, const ad_session_request *request,
               ad_context expected, ad_error *err)
 {
     ad_stream_choice choice;
-    bool is_own = (request->stream == NULL || !request->stream->is_given) &&
-                  !ad_stream_current(expected.device, &choice);
-    self->use = is_own ? use_of(self, request) : AD_N_STREAM_USES;
+    self->use = use_of(self, request);
+    self->is_own_stream =
+        (request->stream == NULL || !request->stream->is_given) &&
+        !ad_stream_current(expected.device, &choice);
     AD_RETURN_IF_ERR(ad_stream_choose(expected, request->stream, self->use,
                                       &choice, &self->context, err));
     self->stream = choice.stream;
     self->keep = choice.keep;
     /* arrowdev's own stream is never captured, see ad_stream_own(). */
-    if (!is_own) {
+    if (!self->is_own_stream) {
         AD_RETURN_IF_ERR(ad_stream_require_no_capture(
             self->context, self->stream, request->operation, err));
     }
@@ -174,7 +175,7 @@ cross_contexts(ad_session *self, const ad_session_request *request,
     if (!is_given && stays) {
         self->context = self->source;
         self->keep = NULL;
-        self->use = use_of(self, request);
+        self->is_own_stream = true;
         return ad_stream_own(self->source, self->use, &self->stream, err);
     }
     return ad_fail_on(
@@ -186,6 +187,12 @@ cross_contexts(ad_session *self, const ad_session_request *request,
         request->operation);
 }
 
+static bool
+is_on_stream_for_reads(const ad_session *self)
+{
+    return self->is_own_stream && self->use == AD_USE_READ;
+}
+
 static ad_status
 order_after(const ad_session *self, ad_sync *sync, const char *operation,
             ad_error *err)
@@ -194,7 +201,7 @@ order_after(const ad_session *self, ad_sync *sync, const char *operation,
      * this one may copy. The stream for reads waits for no event of others. */
     if (sync != NULL &&
         (ad_backend_for(sync->context.device.type) != self->backend ||
-         self->use == AD_USE_READ)) {
+         is_on_stream_for_reads(self))) {
         return ad_sync_wait(sync, operation, err);
     }
     return ad_sync_order(sync, &self->context, self->stream, operation, err);
@@ -373,7 +380,7 @@ wait_before_copy(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
     /* On the stream for reads there is nothing but other reads. */
-    if (self->has_waited || !self->to_host || self->use == AD_USE_READ ||
+    if (self->has_waited || !self->to_host || is_on_stream_for_reads(self) ||
         !may_block_in_copy(self)) {
         return AD_OK;
     }
@@ -595,16 +602,10 @@ record_end(ad_session *self, ad_sync **out, ad_error *err)
                : ad_sync_record(self->context, self->stream, out, err);
 }
 
-static bool
-is_on_own_stream(const ad_session *self)
-{
-    return self->backend != NULL && self->use != AD_N_STREAM_USES;
-}
-
 void
 ad_session_begin_calls(const ad_session *self)
 {
-    if (is_on_own_stream(self)) {
+    if (self->is_own_stream) {
         ad_deferred_drain();
         ad_deferred_begin_calls(self->context);
     }
@@ -613,7 +614,7 @@ ad_session_begin_calls(const ad_session *self)
 void
 ad_session_end_calls(const ad_session *self)
 {
-    if (is_on_own_stream(self)) {
+    if (self->is_own_stream) {
         ad_deferred_end_calls(self->context);
     }
 }

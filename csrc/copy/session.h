@@ -27,9 +27,9 @@ typedef struct ad_session {
     const struct ad_backend *backend; /* NULL: host to host */
     ad_context context;               /* where `stream` runs */
     ad_stream stream;
-    ad_owner *keep;    /* owner of the stream; borrowed, may be NULL */
-    ad_stream_use use; /* of a stream of arrowdev's own, else
-                          AD_N_STREAM_USES */
+    ad_owner *keep;     /* owner of the stream; borrowed, may be NULL */
+    bool is_own_stream; /* of arrowdev's own, for `use` */
+    ad_stream_use use;
     ad_context source; /* for spans; AD_CPU: host memory */
     ad_context target;
     ad_context memory; /* where the result is allocated; AD_CPU: malloc */

@@ -14,15 +14,21 @@
 #define N_INLINE_STREAMS 2
 #define N_ON_STACK 32
 
+/* The work on a stream that used the memory. */
+typedef enum stream_work {
+    ON_STREAM,
+    MAY_BE_CAPTURED, /* not asked yet; only before the stream is recorded */
+    IN_GRAPH,        /* a capture's only, so far */
+    IN_CONTEXT       /* no event can mark its end; only in the release */
+} stream_work;
+
 typedef struct recorded_stream {
-    /* Immutable after publication, until the release. */
+    /* Immutable after publication, until the release, but for `work`. */
     struct recorded_stream *next;
     ad_context context;
-    bool whole_context; /* no event can mark the end of the work */
     ad_stream stream;
-    uint64_t thread;      /* owner of a per-thread default stream; else 0 */
-    bool may_be_captured; /* when it is recorded; not asked yet */
-    atomic_bool in_graph; /* only work of a capture has used the memory */
+    uint64_t thread; /* owner of a per-thread default stream; else 0 */
+    _Atomic(stream_work) work;
     ad_owner *keep;
     ad_stream_identity identity;
 } recorded_stream;
@@ -168,17 +174,16 @@ record_event(const device_owner *self, recorded_stream *r,
     const struct ad_backend *backend;
     ad_stream stream;
     ad_error err = {.reason = NULL};
-    r->whole_context =
-        !find_stream(r, &stream) ||
+    if (!find_stream(r, &stream) ||
         ad_backend_open(context.device.type, &backend, NULL) != AD_OK ||
         !ad_stream_is_same(r->context, r->stream, r->identity) ||
         (context.handle == NULL &&
-         backend->stream_context(stream, context, &context, NULL) != AD_OK);
-    if (r->whole_context) {
+         backend->stream_context(stream, context, &context, NULL) != AD_OK)) {
+        r->work = IN_CONTEXT;
         return false;
     }
     bool is_captured = ad_stream_is_captured(context, stream);
-    if (is_captured && !is_free_captured && atomic_load(&r->in_graph)) {
+    if (is_captured && !is_free_captured && r->work == IN_GRAPH) {
         *out = NULL;
         return true;
     }
@@ -188,8 +193,9 @@ record_event(const device_owner *self, recorded_stream *r,
         (*out)->keep = is_captured ? ad_owner_ref(r->keep) : NULL;
         return true;
     }
-    r->whole_context = !is_captured && !ad_error_has_reason(&err, "capture");
-    if (!r->whole_context) {
+    if (!is_captured && !ad_error_has_reason(&err, "capture")) {
+        r->work = IN_CONTEXT;
+    } else {
         ad_defer_release_late(ad_owner_ref(self->inner), context, stream,
                               r->keep);
     }
@@ -197,8 +203,8 @@ record_event(const device_owner *self, recorded_stream *r,
 }
 
 /* Record an event on every recorded stream; `syncs` has room for them, or is
- * NULL. Returns false where one could not be recorded: it is marked
- * whole_context, or a late release is deferred for it. */
+ * NULL. Returns false where one could not be recorded: its work is marked
+ * IN_CONTEXT, or a late release is deferred for it. */
 static bool
 record_events(const device_owner *self, bool is_free_captured, ad_sync **syncs,
               size_t *n)
@@ -208,7 +214,7 @@ record_events(const device_owner *self, bool is_free_captured, ad_sync **syncs,
     for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
          r = r->next) {
         if (syncs == NULL) {
-            r->whole_context = true;
+            r->work = IN_CONTEXT;
             all = false;
         } else if (record_event(self, r, is_free_captured, &syncs[*n])) {
             *n += 1;
@@ -219,7 +225,7 @@ record_events(const device_owner *self, bool is_free_captured, ad_sync **syncs,
     return all;
 }
 
-/* Defer the release until each context marked whole_context has been idle. */
+/* Defer the release until each context with work IN_CONTEXT has been idle. */
 static void
 defer_for_contexts(const device_owner *self)
 {
@@ -227,11 +233,11 @@ defer_for_contexts(const device_owner *self)
          r = r->next) {
         recorded_stream *earlier = atomic_load(&self->streams);
         while (earlier != r &&
-               (!earlier->whole_context ||
+               (earlier->work != IN_CONTEXT ||
                 !ad_context_equal(earlier->context, r->context))) {
             earlier = earlier->next;
         }
-        if (earlier == r && r->whole_context) {
+        if (earlier == r && r->work == IN_CONTEXT) {
             ad_defer_release(ad_owner_ref(self->inner), r->context, NULL, 0);
         }
     }
@@ -506,9 +512,9 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
         if (r->stream.handle == wanted->stream.handle &&
             r->thread == wanted->thread &&
             ad_context_equal(r->context, wanted->context)) {
-            if (atomic_load(&r->in_graph) &&
+            if (r->work == IN_GRAPH &&
                 !ad_stream_is_captured(r->context, r->stream)) {
-                atomic_store(&r->in_graph, false);
+                r->work = ON_STREAM;
             }
             return true;
         }
@@ -569,10 +575,10 @@ record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
         wanted->identity =
             ad_stream_identify(wanted->context, wanted->stream, wanted->keep);
     }
-    if (wanted->may_be_captured) {
-        wanted->may_be_captured = false;
-        wanted->in_graph =
-            ad_stream_is_captured(wanted->context, wanted->stream);
+    if (wanted->work == MAY_BE_CAPTURED) {
+        wanted->work = ad_stream_is_captured(wanted->context, wanted->stream)
+                           ? IN_GRAPH
+                           : ON_STREAM;
     }
     pthread_mutex_lock(&self->lock);
     ad_status status = add_stream_locked(self, wanted, err);
@@ -630,7 +636,7 @@ ad_owner_record_consumer(ad_owner *owner, ad_context context, ad_stream stream,
     return record(owner,
                   (recorded_stream){.context = context,
                                     .stream = stream,
-                                    .may_be_captured = true,
+                                    .work = MAY_BE_CAPTURED,
                                     .keep = keep},
                   err);
 }
@@ -693,6 +699,24 @@ allocate_or_drain(const struct ad_backend *backend, device_memory *self,
     return status;
 }
 
+/* Where deallocation is ordered, the stream is the free stream. Elsewhere, and
+ * where it is a per-thread stream, which only this thread can name, it is also
+ * recorded, so that the release follows its work. */
+static ad_status
+follow_stream(device_memory *self, ad_owner *outer, bool is_ordered,
+              ad_error *err)
+{
+    if (is_ordered) {
+        self->identity =
+            ad_stream_identify(self->context, self->stream, self->keep);
+    }
+    return is_ordered &&
+                   !ad_stream_is_per_thread(self->context.device, self->stream)
+               ? AD_OK
+               : ad_owner_record_stream(outer, self->context, self->stream,
+                                        self->keep, err);
+}
+
 ad_status
 ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
                      int64_t nbytes, void **out, ad_owner **owner,
@@ -715,9 +739,6 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
         }
         nbytes = 1;
     }
-    /* Where deallocation is ordered, the stream is the free stream. Elsewhere,
-     * and where it is a per-thread stream, which only this thread can name, it
-     * is also recorded, so that the release follows its work. */
     bool is_ordered =
         (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0 &&
         context.device.type == backend->device_types[0];
@@ -732,12 +753,8 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     self->data = NULL;
     self->nbytes = (size_t)nbytes;
     ad_status status = allocate_or_drain(backend, self, err);
-    if (status == AD_OK && is_ordered) {
-        self->identity = ad_stream_identify(context, stream, keep);
-    }
-    if (status == AD_OK &&
-        (!is_ordered || ad_stream_is_per_thread(context.device, stream))) {
-        status = ad_owner_record_stream(outer, context, stream, keep, err);
+    if (status == AD_OK) {
+        status = follow_stream(self, outer, is_ordered, err);
     }
     if (status != AD_OK) {
         ad_owner_unref(outer);

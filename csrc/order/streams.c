@@ -268,24 +268,24 @@ make_once(const struct ad_backend *backend, ad_context context,
     return AD_OK;
 }
 
-#define USE_SHARED AD_N_STREAM_USES
+static ad_status
+open_cache(ad_context context, const struct ad_backend **backend,
+           ad_context *out_context, ad_context_cache **out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, backend, err));
+    AD_RETURN_IF_ERR(ad_context_complete(*backend, context, out_context, err));
+    *out = ad_context_cache_of(*backend, *out_context);
+    return *out != NULL ? AD_OK : ad_fail_memory(err, sizeof(**out));
+}
 
 static ad_status
-find_stream(ad_context context, ad_stream_use use, ad_stream *out,
-            ad_context *out_context, ad_error *err)
+find_own(ad_context context, ad_stream_use use, ad_stream *out,
+         ad_context *out_context, ad_error *err)
 {
     const struct ad_backend *backend;
-    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
-    AD_RETURN_IF_ERR(ad_context_complete(backend, context, out_context, err));
-    ad_context_cache *cache = ad_context_cache_of(backend, *out_context);
-    if (cache == NULL) {
-        return ad_fail_memory(err, sizeof(*cache));
-    }
-    atomic_uintptr_t *cell =
-        use == USE_SHARED ? &cache->shared[atomic_fetch_add(&cache->turn, 1) %
-                                           AD_N_SHARED_STREAMS]
-                          : &cache->own[use];
-    return make_once(backend, *out_context, cell, out, err);
+    ad_context_cache *cache;
+    AD_RETURN_IF_ERR(open_cache(context, &backend, out_context, &cache, err));
+    return make_once(backend, *out_context, &cache->own[use], out, err);
 }
 
 ad_status
@@ -293,14 +293,19 @@ ad_stream_own(ad_context context, ad_stream_use use, ad_stream *out,
               ad_error *err)
 {
     ad_context context_of_stream;
-    return find_stream(context, use, out, &context_of_stream, err);
+    return find_own(context, use, out, &context_of_stream, err);
 }
 
 ad_status
 ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
                  ad_error *err)
 {
-    return find_stream(context, USE_SHARED, out, out_context, err);
+    const struct ad_backend *backend;
+    ad_context_cache *cache;
+    AD_RETURN_IF_ERR(open_cache(context, &backend, out_context, &cache, err));
+    const unsigned int turn = atomic_fetch_add(&cache->turn, 1);
+    return make_once(backend, *out_context,
+                     &cache->shared[turn % AD_N_SHARED_STREAMS], out, err);
 }
 
 bool
@@ -418,7 +423,7 @@ ad_stream_choose(ad_context context, const ad_stream_choice *wanted,
         *out = *wanted;
     } else if (!ad_stream_current(context.device, out)) {
         *out = (ad_stream_choice){.is_given = true};
-        return find_stream(context, use, &out->stream, out_context, err);
+        return find_own(context, use, &out->stream, out_context, err);
     }
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
     return backend->stream_context(out->stream, context, out_context, err);
