@@ -27,6 +27,10 @@ typedef struct ad_owner_ops {
     /* The *n owners (some may be NULL) whose memory is reached through this
      * one. Optional. */
     ad_owner *const *(*members)(const ad_owner *self, size_t *n);
+    /* As `destroy`, where the caller is known to hold the GIL. Optional. */
+    void (*destroy_with_gil)(ad_owner *self);
+    /* Offset of the room for an ad_leaf (model/array.h); 0: there is none. */
+    size_t leaf;
     const char *name; /* for debugging */
 } ad_owner_ops;
 
@@ -62,6 +66,18 @@ ad_owner_unref(ad_owner *owner)
          atomic_fetch_sub_explicit(&owner->refs, 1, memory_order_acq_rel) ==
              1)) {
         owner->ops->destroy(owner);
+    }
+}
+
+/* The same for a caller that holds the GIL. */
+static inline void
+ad_owner_unref_with_gil(ad_owner *owner)
+{
+    if (owner != NULL && owner->ops->destroy_with_gil != NULL &&
+        atomic_load_explicit(&owner->refs, memory_order_acquire) == 1) {
+        owner->ops->destroy_with_gil(owner);
+    } else {
+        ad_owner_unref(owner);
     }
 }
 

@@ -211,6 +211,53 @@ typedef struct ad_array_spec {
     bool readonly;
 } ad_array_spec;
 
+/* Room in an owner for the node of a column over its memory, so that the
+ * column takes no allocation of its own. */
+typedef struct ad_leaf {
+    struct ArrowArray node;
+    const void *buffers[2];
+} ad_leaf;
+
+/* Marks nodes that arrowdev has built as not released. Never called: what
+ * contains the node frees it. */
+void ad_array_never_released(struct ArrowArray *node);
+
+/* Has the owner room for a node that nobody uses? The caller holds the only
+ * reference, so there is no other array. */
+static inline bool
+ad_owner_has_leaf(const ad_owner *owner)
+{
+    return owner != NULL && owner->ops->leaf != 0 &&
+           atomic_load_explicit(&owner->refs, memory_order_relaxed) == 1;
+}
+
+/* A column of `length` values without nulls at `values`, in the room of
+ * `owner` (see ad_owner_has_leaf), which is taken over. `type` is static. On
+ * the CPU, ready. */
+static inline void
+ad_array_of_leaf(ad_owner *owner, const struct ArrowSchema *type,
+                 const void *values, int64_t length, bool readonly,
+                 ad_array *out)
+{
+    ad_leaf *leaf = (ad_leaf *)((char *)owner + owner->ops->leaf);
+    leaf->buffers[0] = NULL;
+    leaf->buffers[1] = values;
+    leaf->node = (struct ArrowArray){
+        .length = length,
+        .n_buffers = 2,
+        .buffers = leaf->buffers,
+        .release = ad_array_never_released,
+    };
+    *out = (ad_array){
+        .node = &leaf->node,
+        .owner = owner,
+        .schema = {type, NULL},
+        .device = AD_CPU,
+        .length = length,
+        .readonly = readonly,
+    };
+}
+
 /* Builds a node. A child that is a slice becomes exactly that slice in the new
  * tree. Does not validate. */
 AD_MUST_CHECK ad_status ad_array_build(const ad_array_spec *spec,

@@ -2,10 +2,8 @@
 
 #include "model/array.h"
 
-/* Release callback of built nodes. It marks them as live and is never called;
- * the block that contains the nodes frees them. */
-static void
-node_release(struct ArrowArray *node)
+void
+ad_array_never_released(struct ArrowArray *node)
 {
     node->release = NULL;
 }
@@ -54,7 +52,7 @@ copy_view(struct ArrowArray *copy, const ad_array *view)
     copy->offset = view->offset;
     copy->length = view->length;
     copy->null_count = view->null_count;
-    copy->release = node_release;
+    copy->release = ad_array_never_released;
     copy->private_data = NULL;
 }
 
@@ -83,7 +81,7 @@ built_fill(built *self, const ad_array_spec *spec, size_t n_copies)
         .buffers = spec->n_buffers > 0 ? buffers : NULL,
         .children = n_children > 0 ? list : NULL,
         .dictionary = spec->dictionary != NULL ? &copies[n_children] : NULL,
-        .release = node_release,
+        .release = ad_array_never_released,
     };
     for (int64_t i = 0; i < spec->n_buffers; i++) {
         buffers[i] = spec->buffers[i];
@@ -209,7 +207,7 @@ fill_empty(const struct ArrowSchema *schema, cursor *at,
         .buffers = (const void **)&empty_buffers[type.has_validity ? 0 : 1],
         .n_children = schema->n_children,
         .children = schema->n_children > 0 ? list : NULL,
-        .release = node_release,
+        .release = ad_array_never_released,
     };
     for (int64_t i = 0; i < schema->n_children; i++) {
         AD_RETURN_IF_ERR(fill_empty(schema->children[i], at, &list[i], err));

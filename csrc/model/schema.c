@@ -222,23 +222,11 @@ never_released(struct ArrowSchema *node)
         .release = never_released,                                            \
     }
 
-/* Indexed by the format's letter. */
-static const struct ArrowSchema primitives[128] = {
+const struct ArrowSchema ad_schema_primitives[128] = {
     PRIMITIVE('c'), PRIMITIVE('C'), PRIMITIVE('s'), PRIMITIVE('S'),
     PRIMITIVE('i'), PRIMITIVE('I'), PRIMITIVE('l'), PRIMITIVE('L'),
     PRIMITIVE('e'), PRIMITIVE('f'), PRIMITIVE('g'), PRIMITIVE('b'),
 };
-
-ad_schema
-ad_schema_primitive(const char *format)
-{
-    unsigned char letter = (unsigned char)format[0];
-    if (letter < 128 && letter != '\0' && format[1] == '\0' &&
-        primitives[letter].format != NULL) {
-        return (ad_schema){&primitives[letter], NULL};
-    }
-    return (ad_schema){NULL, NULL};
-}
 
 /* One block with this struct, copies of the nodes below, the list of them, the
  * owners of the memory that the copies point to, and the strings. */

@@ -57,10 +57,21 @@ AD_MUST_CHECK ad_status ad_schema_validate(const struct ArrowSchema *node,
 AD_MUST_CHECK ad_status ad_schema_move(struct ArrowSchema *src, ad_schema *out,
                                        ad_error *err);
 
-/* The static, immortal schema of a one-letter primitive format (numbers and
- * bool): nullable, name "", no metadata. The node is NULL for any other
- * format. */
-ad_schema ad_schema_primitive(const char *format);
+/* Indexed by the letter of a primitive format (numbers and bool); `format` is
+ * NULL for any other letter. */
+extern const struct ArrowSchema ad_schema_primitives[128];
+
+/* The static, immortal schema of a one-letter primitive format: nullable, name
+ * "", no metadata. The node is NULL for any other format. */
+static inline ad_schema
+ad_schema_primitive(const char *format)
+{
+    unsigned char letter = (unsigned char)format[0];
+    bool is_primitive = letter < 128 && letter != '\0' && format[1] == '\0' &&
+                        ad_schema_primitives[letter].format != NULL;
+    return (ad_schema){is_primitive ? &ad_schema_primitives[letter] : NULL,
+                       NULL};
+}
 
 /* A new node that owns copies of the strings and takes references on the
  * children (n_children may be 0; dictionary may be NULL). `metadata` is a blob

@@ -3,6 +3,7 @@
  * Most NumPy arrays are imported by this protocol, so the import builds no
  * string and allocates nothing but the owner.
  */
+#include "protocol/ndarray.h"
 #include "protocol/protocol.h"
 #include "device/backend.h"
 
@@ -21,6 +22,7 @@ probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     if (strcmp(type->tp_name, "numpy.ndarray") == 0 &&
         !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
         slot->first = AD_PROTOCOL_buffer;
+        ad_ndarray_learn(state, type);
     }
     return type->tp_as_buffer != NULL &&
            type->tp_as_buffer->bf_getbuffer != NULL;
@@ -116,22 +118,52 @@ read_view(const Py_buffer *view, ad_element *element, ad_tensor_value *out,
     return ad_tensor_check(&descriptor, "buffer", out, err);
 }
 
+/* Takes over `owner`. */
+static ad_import_result
+fail_read(ad_state *state, ad_owner *owner, const ad_error *err)
+{
+    ad_owner_unref(owner); /* may run Python code: raise afterwards */
+    ad_raise(state, err);
+    return AD_IMPORT_REFUSED;
+}
+
+static ad_import_result
+import_ndarray(ad_state *state, PyObject *object, const ad_request *request,
+               const ad_tensor_descriptor *descriptor, ad_imported *out)
+{
+    ad_error err;
+    ad_owner *owner = ad_py_owner_new(object);
+    if (owner == NULL) {
+        return AD_IMPORT_FAILED;
+    }
+    if (ad_tensor_check(descriptor, "buffer", &out->tensor, &err) != AD_OK) {
+        return fail_read(state, owner, &err);
+    }
+    out->is_array = false;
+    out->tensor.tensor.owner = owner;
+    return ad_finish_tensor(state, request, &out->tensor);
+}
+
 static ad_import_result
 import_object(const ad_protocol *self, ad_state *state, PyObject *object,
               const ad_type_slot *slot, const ad_request *request,
               ad_imported *out)
 {
     const Py_buffer *view;
+    int64_t strides[AD_MAX_NDIM];
+    ad_tensor_descriptor descriptor;
     ad_element element;
     ad_error err;
+    if (ad_is_ndarray(state, object) &&
+        ad_ndarray_describe(state, object, &descriptor, strides)) {
+        return import_ndarray(state, object, request, &descriptor, out);
+    }
     ad_owner *owner = ad_py_owner_of_buffer(object, PyBUF_RECORDS_RO, &view);
     if (owner == NULL) {
         return ad_import_exception(state);
     }
     if (read_view(view, &element, &out->tensor, &err) != AD_OK) {
-        ad_owner_unref(owner); /* may run Python code: raise afterwards */
-        ad_raise(state, &err);
-        return AD_IMPORT_REFUSED;
+        return fail_read(state, owner, &err);
     }
     out->is_array = false;
     out->tensor.tensor.owner = owner;

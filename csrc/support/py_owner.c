@@ -1,12 +1,15 @@
 #include "support/py_owner.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
+#include "model/array.h"
 #include "support/py_call.h"
 
 typedef struct object_owner {
     ad_owner base;
     PyObject *object;
+    ad_leaf leaf;
 } object_owner;
 
 typedef struct buffer_owner {
@@ -15,20 +18,32 @@ typedef struct buffer_owner {
 } buffer_owner;
 
 static void
-object_destroy(ad_owner *base)
+object_destroy_with_gil(ad_owner *base)
 {
     object_owner *owner = (object_owner *)base;
+    PyObject *exception = ad_py_take_exception();
+    Py_DECREF(owner->object);
+    ad_py_restore_exception(exception);
+    free(owner);
+}
+
+static void
+object_destroy(ad_owner *base)
+{
     ad_py_entry entry;
     if (ad_py_enter(&entry)) {
-        Py_DECREF(owner->object);
+        object_destroy_with_gil(base);
         ad_py_leave(&entry);
-        free(owner);
     }
     /* Without an interpreter the owner is leaked on purpose. */
 }
 
-static const ad_owner_ops object_ops = {.destroy = object_destroy,
-                                        .name = "Python object"};
+static const ad_owner_ops object_ops = {
+    .destroy = object_destroy,
+    .destroy_with_gil = object_destroy_with_gil,
+    .leaf = offsetof(object_owner, leaf),
+    .name = "Python object",
+};
 
 static void
 buffer_destroy(ad_owner *base)

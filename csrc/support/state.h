@@ -21,6 +21,8 @@
 /* Strong references. */
 #define AD_STATE_OBJECTS(X)                                                   \
     X(array_type)                                                             \
+    X(ndarray_type)      /* NULL: see protocol/ndarray.h */                   \
+    X(numpy_descriptors) /* a tuple */                                        \
     X(array_stream_type)                                                      \
     X(async_consumer_type)                                                    \
     X(async_producer_type)                                                    \

@@ -5,6 +5,7 @@
 #include "bridge/masks.h"
 #include "model/schema_cast.h"
 #include "model/type.h"
+#include "protocol/ndarray.h"
 #include "python/functions/functions.h"
 #include "support/args.h"
 
@@ -297,6 +298,13 @@ ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
         copy != AD_COPY_ALWAYS) {
         ad_array_share(ad_array_of(value), out);
         return 0;
+    }
+    if (ad_is_ndarray(state, value) && wanted.node == NULL &&
+        copy != AD_COPY_ALWAYS) {
+        int result = ad_ndarray_column(state, value, out);
+        if (result != 0) {
+            return result < 0 ? -1 : 0;
+        }
     }
     const ad_request request = {.copy = copy};
     return import_array(state, value, &request, wanted, NULL, out);
