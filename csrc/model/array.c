@@ -26,6 +26,14 @@ imported_destroy(ad_owner *base)
 static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
                                           .name = "imported array"};
 
+static ad_owner *const *exported_members(const ad_owner *base, size_t *n);
+static bool is_own_export(const struct ArrowArray *root);
+
+/* Of a tree that arrowdev exported before. */
+static const ad_owner_ops own_ops = {.destroy = imported_destroy,
+                                     .members = exported_members,
+                                     .name = "own array"};
+
 /* True unless the type's buffers[0], if any, is not a validity bitmap. */
 static bool
 has_bitmap(const struct ArrowSchema *node)
@@ -86,8 +94,13 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
     ad_device device = {array->device_type, array->device_id};
     ad_owner *tree;
     p->sync = NULL;
-    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(*p->tree), &imported_ops,
-                                           device, &tree, &p->owner, err));
+    /* Uses of memory that arrowdev exported are recorded by the owner that was
+     * exported, so this one needs no device owner. */
+    bool is_own =
+        device.type != ARROW_DEVICE_CPU && is_own_export(&array->array);
+    AD_RETURN_IF_ERR(ad_device_owner_alloc(
+        sizeof(*p->tree), is_own ? &own_ops : &imported_ops,
+        is_own ? AD_CPU : device, &tree, &p->owner, err));
     p->tree = (imported *)tree;
     p->tree->array.array.release = NULL;
     if (array->sync_event == NULL || device.type == ARROW_DEVICE_CPU) {
@@ -457,6 +470,33 @@ drop_contents(contents kept)
 }
 
 #include "model/export_nodes.inc"
+
+static ad_owner *const *
+exported_members(const ad_owner *base, size_t *n)
+{
+    const imported *self = (const imported *)base;
+    *n = 1;
+    return &((const arena *)self->array.array.private_data)->kept.owner;
+}
+
+static bool
+is_of(const struct ArrowArray *node, const arena *self)
+{
+    bool is_own = node->release == node_release && node->private_data == self;
+    for (int64_t i = 0; i < node->n_children && is_own; i++) {
+        is_own = is_of(node->children[i], self);
+    }
+    return is_own &&
+           (node->dictionary == NULL || is_of(node->dictionary, self));
+}
+
+/* False for a tree of another copy of this library, and for one in which a
+ * consumer has placed a node of its own. */
+static bool
+is_own_export(const struct ArrowArray *root)
+{
+    return root->release == node_release && is_of(root, root->private_data);
+}
 
 void
 ad_array_holder_free(struct ArrowDeviceArray *holder)

@@ -492,7 +492,8 @@ ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync)
 {
     device_owner *self = (device_owner *)owner;
     if (owner == NULL || owner->ops != &device_owner_ops || sync == NULL ||
-        !sync->is_own) {
+        !sync->is_own || atomic_load(&owner->refs) != 1 ||
+        atomic_load(&self->streams) != NULL) {
         return;
     }
     self->has_exempt = true;

@@ -43,8 +43,9 @@ AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
 
 /* The library that gave the memory of `owner` away answers for later work on
  * the stream of `sync`, an own event: uses on it are not recorded. Nothing is
- * released in the order of this stream. For an owner that is not shared
- * yet. */
+ * released in the order of this stream. Does nothing for an owner that is
+ * shared or has recorded a stream: arrowdev has given that memory away
+ * itself. */
 void ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync);
 
 /* Record that work on `stream` in `context` uses the memory of `owner` until

@@ -90,12 +90,19 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
     return ad_tensor_check(&descriptor, "DLTensor", out, err);
 }
 
+static ad_owner *take_apart(void *managed);
+static bool is_own(const void *managed, bool is_versioned);
+
 ad_status
 ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
                ad_error *err)
 {
     ad_owner *owner;
     ad_status status = check_managed(managed, is_versioned, out, err);
+    if (status == AD_OK && is_own(managed, is_versioned)) {
+        out->tensor.owner = take_apart(managed);
+        return AD_OK;
+    }
     if (status == AD_OK) {
         status = ad_device_owner_alloc(sizeof(managed_owner), &managed_ops,
                                        out->tensor.device, &owner,
@@ -157,6 +164,26 @@ static void
 delete_versioned(ad_dl_managed_versioned *managed)
 {
     free_block((export_block *)managed);
+}
+
+/* False for a tensor of another copy of this library. */
+static bool
+is_own(const void *managed, bool is_versioned)
+{
+    return is_versioned
+               ? ((const ad_dl_managed_versioned *)managed)->deleter ==
+                     delete_versioned
+               : ((const ad_dl_managed *)managed)->deleter == delete_legacy;
+}
+
+/* Frees a tensor with is_own() and returns its owner. */
+static ad_owner *
+take_apart(void *managed)
+{
+    export_block *block = managed;
+    ad_owner *owner = ad_owner_ref(block->owner);
+    free_block(block);
+    return owner;
 }
 
 static uint64_t

@@ -12,7 +12,9 @@
  * last reference on the owner of *out, or during this call on failure. Shape,
  * strides and pointer are copied, since some producers export a live view of
  * them. Device memory gets a device owner without a free stream, since a
- * deleter does not state the stream that reuses the memory. Needs no GIL. */
+ * deleter does not state the stream that reuses the memory. A tensor of
+ * ad_dlpack_give is deleted at once, and *out gets the owner that was exported:
+ * uses are recorded where the memory is released. Needs no GIL. */
 AD_MUST_CHECK ad_status ad_dlpack_take(void *managed, bool is_versioned,
                                        ad_tensor_value *out, ad_error *err);
 

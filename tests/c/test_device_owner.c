@@ -7,6 +7,7 @@
 #include "base/owner.h"
 #include "order/deferred_release.h"
 #include "owners.h"
+#include "trees.h"
 
 static void
 test_host_memory_is_not_wrapped(void)
@@ -490,6 +491,65 @@ test_groups_are_looked_into(void)
     expect_soon(&n_released, 1);
 }
 
+/* A batch that was exported, with a use on S, and imported again. A consumer
+ * may have placed a column of its own in it. */
+static void
+import_again(bool is_replaced, ad_array *out)
+{
+    ad_error err;
+    ad_array first;
+    struct ArrowDeviceArray *holder;
+    tree_import(tree_wide_schema(2), tree_wide_array(2, 10), NULL, &first);
+    record_on(first.owner, IN_ORDER, S);
+    ad_schema schema = ad_schema_ref(first.schema);
+    CHECK_INT(ad_array_export(&first, &holder, &err), AD_OK);
+    ad_array_clear(&first);
+    if (is_replaced) {
+        struct ArrowArray *column = holder->array.children[1];
+        column->release(column);
+        struct ArrowArray *other = tree_ints(10);
+        *column = *other;
+        free(other);
+    }
+    CHECK_INT(ad_array_import_as(schema, holder, out, &err), AD_OK);
+    ad_array_holder_free(holder);
+    ad_schema_unref(schema);
+}
+
+static void
+test_use_of_an_own_export_is_recorded_where_it_is_released(void)
+{
+    ad_array array;
+    mock_reset();
+    import_again(false, &array);
+    record_on(array.owner, IN_ORDER, S);
+    record_on(array.owner, IN_ORDER, T);
+    ad_array_clear(&array);
+    CHECK_INT(mock_count().records, 2);
+    CHECK_INT(ad_deferred_count(), 1);
+    CHECK_INT(atomic_load(&live_arrays), 3);
+    mock_finish();
+    expect_soon(&live_arrays, 0);
+    CHECK_INT(mock_count().records, 2);
+    tree_check_all_gone();
+}
+
+static void
+test_column_of_a_consumer_in_an_own_export_is_kept(void)
+{
+    ad_array array;
+    mock_reset();
+    import_again(true, &array);
+    record_on(array.owner, IN_ORDER, T);
+    ad_array_clear(&array);
+    rest(30);
+    CHECK_INT(atomic_load(&live_arrays), 4);
+    mock_set_instant(true); /* for the use of the first array */
+    mock_finish();
+    expect_soon(&live_arrays, 0);
+    tree_check_all_gone();
+}
+
 static void
 test_streams_objects_are_kept(void)
 {
@@ -653,6 +713,8 @@ main(void)
             test_default_stream_of_another_context_is_not_the_producers),
         CHECK_TEST(test_streams_in_several_contexts),
         CHECK_TEST(test_groups_are_looked_into),
+        CHECK_TEST(test_use_of_an_own_export_is_recorded_where_it_is_released),
+        CHECK_TEST(test_column_of_a_consumer_in_an_own_export_is_kept),
         CHECK_TEST(test_streams_objects_are_kept),
         CHECK_TEST(test_every_call_may_fail),
         CHECK_TEST(test_every_allocation_may_fail),

@@ -8,7 +8,7 @@ import dlpack_ctypes as dl
 import numpy as np
 import pytest
 from dlpack_checks import Foreign
-from dlpack_ctypes import Managed
+from dlpack_ctypes import Managed, OnlyDLPack, only_legacy
 from gpu import (
     MODES,
     NEW,
@@ -191,6 +191,33 @@ def test_exported_stream_is_recorded():
     assert reader.result() == NEW.tolist()
     producer.synchronize()
     assert Watched.freed == 1
+
+
+AGAIN = {
+    "DLPack": OnlyDLPack,
+    "DLPack without a version": only_legacy,
+    "Arrow": lambda tensor: ad.array(tensor).__arrow_c_device_array__(),
+    "Arrow, a part": lambda tensor: ad.array(tensor)[1:].__arrow_c_device_array__(),
+}
+
+
+@pytest.mark.parametrize("how", AGAIN)
+def test_use_of_an_import_of_arrowdevs_own_is_recorded_by_the_first_array(standin, how):
+    """A stream may go with the last array that was handed out on it."""
+    producer, reader, other = Stream(), Reader(), Stream()
+    with Gate(reader.stream.handle):
+        first = ad.tensor(Watched(NEW, producer.handle))
+        again = ad.array(AGAIN[how](first))
+        pointer = first.data_ptr
+        first.__dlpack__(stream=other.handle)
+        again.__dlpack__(stream=reader.stream.handle)
+        reader.read(pointer)
+        del first, again
+        assert Watched.freed == 1  # in the order of the producer's stream
+        other.destroy()
+    assert reader.result() == NEW.tolist()
+    producer.synchronize()
+    assert standin.violations() == []
 
 
 def test_release_waits_for_destroyed_stream(standin):

@@ -199,6 +199,16 @@ class OnlyDLPack:
         return self._inner.__dlpack_device__()
 
 
+def only_legacy(inner):
+    """The same for a producer of DLPack without versions."""
+
+    class Legacy(OnlyDLPack):
+        def __dlpack__(self, *, stream=None):
+            return super().__dlpack__(stream=stream)
+
+    return Legacy(inner)
+
+
 class Received:
     """Owns the contents of a capsule; delete() runs the deleter."""
 

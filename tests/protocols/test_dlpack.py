@@ -1,6 +1,7 @@
 """DLPack import through __dlpack__. Export is in test_dlpack_export.py."""
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -450,6 +451,19 @@ def test_incomplete_protocol():
 
     with pytest.raises(TypeError):
         ad.tensor(Half())
+
+
+@pytest.mark.parametrize("again", [dl.OnlyDLPack, dl.only_legacy])
+def test_own_tensor_is_taken_apart(again):
+    """The import shares the owner of the export."""
+    memory = np.array([[0.0, 1, 2], [3, 4, 5]])
+    n_before = sys.getrefcount(memory)
+    tensor = ad.tensor(again(ad.tensor(memory[1:])))
+    assert tensor.data_ptr == memory[1:].ctypes.data and tensor.shape == (1, 3)
+    assert tensor.readonly == (again is dl.only_legacy)
+    assert sys.getrefcount(memory) == n_before + 1
+    del tensor
+    assert sys.getrefcount(memory) == n_before
 
 
 # --- import: flags and copies --------------------------------------------------
