@@ -398,6 +398,14 @@ static ad_status
 query_stream(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
+    /* The query of a default stream would break captures that it
+     * encompasses. */
+    self->is_idle = self->has_queried =
+        !ad_stream_is_default(self->context.device, self->stream) &&
+        self->backend->stream_is_idle(self->context, self->stream);
+    if (self->is_idle) {
+        return AD_OK;
+    }
     AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
     ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
     ad_sync_unref(sync);

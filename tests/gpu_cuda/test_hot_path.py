@@ -212,7 +212,7 @@ def test_calls_of_an_export_to_the_legacy_stream(standin, memory):
 
 COPIES = {
     "to the host": (lambda there: there.to("cpu"), 8),
-    "to the device": (lambda there: ad.tensor(np.zeros(1024)).to("cuda:0"), 10),
+    "to the device": (lambda there: ad.tensor(np.zeros(1024)).to("cuda:0"), 9),
     "on the device": (lambda there: ad.tensor(there, copy=True), 8),
 }
 

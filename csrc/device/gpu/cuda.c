@@ -424,6 +424,16 @@ cuda_stream_id(ad_context context, ad_stream stream, uint64_t *out)
     return has_id;
 }
 
+static bool
+cuda_stream_is_idle(ad_context context, ad_stream stream)
+{
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(&ad_gpu_cuda, &scope);
+    bool is_idle = cuda.stream_query((void *)stream.handle) == AD_GPU_SUCCESS;
+    ad_gpu_leave(&ad_gpu_cuda, &scope);
+    return is_idle;
+}
+
 /* --- memory -------------------------------------------------------------- */
 
 struct pointer_facts {
@@ -782,5 +792,6 @@ const struct ad_backend ad_backend_cuda = {
     .likely_context = cuda_likely_context,
     .stream_context = cuda_stream_context,
     .stream_id = cuda_stream_id,
+    .stream_is_idle = cuda_stream_is_idle,
     AD_GPU_SLOTS,
 };
