@@ -316,10 +316,34 @@ ad_session_use(ad_session *self, const ad_session_request *memory,
 
 /* --- operations ---------------------------------------------------------- */
 
+/* Queries whether the stream is idle. If it is, a copy on it runs at once. */
+static ad_status
+query_stream(ad_session *self, ad_error *err)
+{
+    ad_sync *sync;
+    /* The query of a default stream would break captures that it
+     * encompasses. */
+    self->is_idle = self->has_queried =
+        !ad_stream_is_default(self->context.device, self->stream) &&
+        self->backend->stream_is_idle(self->context, self->stream);
+    if (self->is_idle) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
+    ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
+    ad_sync_unref(sync);
+    self->has_queried = status == AD_OK;
+    return status;
+}
+
 ad_status
-ad_session_allocate(const ad_session *self, int64_t nbytes, void **data,
+ad_session_allocate(ad_session *self, int64_t nbytes, void **data,
                     ad_owner **owner, ad_error *err)
 {
+    /* The allocation is work on the stream, too. */
+    if (self->is_borrowed && !self->has_queried) {
+        AD_RETURN_IF_ERR(query_stream(self, err));
+    }
     if (!is_cpu(self->memory.device)) {
         return ad_device_memory_new(self->memory, self->stream, self->keep,
                                     nbytes, data, owner, err);
@@ -392,26 +416,6 @@ wait_before_copy(ad_session *self, ad_error *err)
 }
 
 /* --- staging ------------------------------------------------------------- */
-
-/* Queries whether the stream is idle. If it is, a copy on it runs at once. */
-static ad_status
-query_stream(ad_session *self, ad_error *err)
-{
-    ad_sync *sync;
-    /* The query of a default stream would break captures that it
-     * encompasses. */
-    self->is_idle = self->has_queried =
-        !ad_stream_is_default(self->context.device, self->stream) &&
-        self->backend->stream_is_idle(self->context, self->stream);
-    if (self->is_idle) {
-        return AD_OK;
-    }
-    AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
-    ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
-    ad_sync_unref(sync);
-    self->has_queried = status == AD_OK;
-    return status;
-}
 
 /* Borrowed memory is not read after the return, and its user does not wait for
  * other work on the stream. So the bytes are staged unless the stream is idle.

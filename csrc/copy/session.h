@@ -90,7 +90,7 @@ AD_MUST_CHECK ad_status ad_session_open(const ad_session_request *request,
                                         ad_session *out, ad_error *err);
 
 /* Allocates memory on the target; for 0 bytes *data is NULL. */
-AD_MUST_CHECK ad_status ad_session_allocate(const ad_session *session,
+AD_MUST_CHECK ad_status ad_session_allocate(ad_session *session,
                                             int64_t nbytes, void **data,
                                             ad_owner **owner, ad_error *err);
 

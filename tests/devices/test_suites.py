@@ -64,3 +64,11 @@ def test_as_on_a_gpu():
 def test_one_device():
     """A test that needs a second device says so: a machine with a GPU usually has one."""
     run("gpu_cuda", "-m", "gpu", ARROWDEV_FAKE_DEVICES="1", ARROWDEV_NO_SKIPS="0")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("suite", ["gpu_cuda", "gpu_hip"])
+def test_handles_of_destroyed_objects_are_not_used(suite):
+    """No handle is given out again, and the stand-in reports each use of a destroyed one."""
+    run(suite, ARROWDEV_FAKE_REUSE="0")

@@ -32,7 +32,7 @@ static atomic_int_fast64_t delay;
 static atomic_int_fast64_t patience = -1;
 static atomic_bool free_waits;
 static atomic_bool staging = true;
-static atomic_bool handle_reuse;
+static atomic_bool handle_reuse = true;
 static atomic_bool pageable_access;
 static atomic_bool managed_without_device;
 static atomic_int version = 13000;
@@ -236,7 +236,7 @@ fake_reset(void)
     fake_set_patience(-1);
     fake_set_free_waits(0);
     fake_set_staging(1);
-    fake_set_handle_reuse(0);
+    fake_set_handle_reuse(1);
     fake_set_pageable_access(0);
     fake_set_managed_without_device(0);
     fake_set_version(13000);

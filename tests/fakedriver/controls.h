@@ -35,9 +35,10 @@ FD_EXPORT void fake_set_free_waits(int on);
  * before it returns), or accessed as late as the contract allows (0). */
 FD_EXPORT void fake_set_staging(int on);
 
-/* A new stream or event gets the handle of the one that was destroyed last (1),
- * as seen on real drivers (rmm #649), or a handle that none had (0, default),
- * so that each use of a destroyed one is reported. */
+/* A new stream or event gets the handle of the one that was destroyed last (1,
+ * default), as seen on real drivers (rmm #649), or a handle that none had (0).
+ * The use of a destroyed one is reported until its handle is given out
+ * again. */
 FD_EXPORT void fake_set_handle_reuse(int on);
 
 /* Devices access all memory of the host (HMM, ATS): 1; 0 by default. */

@@ -17,11 +17,12 @@ static fd_event *
 by_handle(uintptr_t handle)
 {
     void *data = NULL;
-    if (!has_reused) {
-        return ad_engine_event_data(handle, &data) == AD_ENGINE_OK ? data
-                                                                   : NULL;
+    (void)ad_engine_event_data(handle, &data);
+    fd_event *e = data;
+    if (!has_reused || (e != NULL && e->handle == handle)) {
+        return e;
     }
-    fd_event *e = events;
+    e = events;
     while (e != NULL && e->handle != handle) {
         e = e->next;
     }

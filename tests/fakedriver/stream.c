@@ -158,10 +158,11 @@ per_thread_locked(fd_context *context, fd_stream **out)
 static fd_stream *
 by_handle(uint64_t handle)
 {
-    if (!has_reused) {
-        return by_queue(handle);
+    fd_stream *s = by_queue(handle);
+    if (!has_reused || (s != NULL && s->handle == handle)) {
+        return s;
     }
-    fd_stream *s = streams;
+    s = streams;
     while (s != NULL && s->handle != handle) {
         s = s->next;
     }

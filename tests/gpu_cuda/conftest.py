@@ -7,9 +7,9 @@ tests/devices/test_suites.py runs the first one as part of the whole suite. Test
 the stand-in's controls (`standin`) are skipped on a GPU; all others have the marker `gpu`.
 Tests that need cuda:1 ask for `two_devices`. ARROWDEV_FAKE_DELAY is the number of microseconds
 by which the stand-in delays each operation, ARROWDEV_FAKE_DEVICES the number of its devices.
-ARROWDEV_FAKE_REUSE=1 gives handles of destroyed streams and events out again at once, as
-drivers do; without it each use of a destroyed one is reported. docs/internals/gpu_first_day.md
-is the page for a run on a GPU.
+Handles of destroyed streams and events are given out again at once, as drivers do. With
+ARROWDEV_FAKE_REUSE=0 they are not, and each use of a destroyed one is reported.
+docs/internals/gpu_first_day.md is the page for a run on a GPU.
 """
 
 import gc
@@ -84,6 +84,13 @@ def standin():
     return DRIVER
 
 
+@pytest.fixture
+def no_handle_reuse(nothing_wrong):
+    """The stand-in reports each use of a destroyed stream or event."""
+    if DRIVER is not None:
+        DRIVER.set_handle_reuse(0)
+
+
 @pytest.fixture(autouse=True)
 def nothing_wrong(request):
     """No function is missing; the stand-in found no fault that a GPU may only sometimes show."""
@@ -92,7 +99,7 @@ def nothing_wrong(request):
         return
     DRIVER.set_patience(20_000)
     DRIVER.set_delay(int(os.environ.get("ARROWDEV_FAKE_DELAY", "0")))
-    DRIVER.set_handle_reuse(int(os.environ.get("ARROWDEV_FAKE_REUSE", "0")))
+    DRIVER.set_handle_reuse(int(os.environ.get("ARROWDEV_FAKE_REUSE", "1")))
     yield
     DRIVER.reset()
     gc.collect()

@@ -85,6 +85,7 @@ def test_wait_for_the_device_is_refused_in_a_capture(mode):
 # --- releases in the background wait for no context ---------------------------------------
 
 
+@pytest.mark.usefixtures("no_handle_reuse")
 @pytest.mark.parametrize("mode", [*MODES, RELAXED])
 def test_release_inside_a_capture_breaks_it_not(mode):
     """Nothing asks for the stream any more, which may be destroyed after the capture."""
@@ -307,6 +308,7 @@ def test_question_about_captured_data_breaks_no_capture(standin, name, mode):
         assert not [call for call in calls if "Query" in call.name or "Sync" in call.name]
 
 
+@pytest.mark.usefixtures("no_handle_reuse")
 @pytest.mark.parametrize("in_capture", [False, True])
 def test_stream_of_an_import_is_not_asked_again(standin, in_capture):
     """Whether it was captured is known from the import; it may be destroyed since."""

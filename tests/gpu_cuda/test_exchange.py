@@ -162,6 +162,7 @@ def test_no_synchronization_reaches_no_driver():
         assert ad.tensor(source, stream=-1).is_ready()
 
 
+@pytest.mark.usefixtures("no_handle_reuse")
 def test_data_stay_ready_after_producers_stream_is_destroyed(standin):
     """The event is recorded at import, not when it is first used. The release orders the
     producer's stream, which a producer has to keep."""

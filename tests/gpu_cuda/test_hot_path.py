@@ -141,6 +141,18 @@ def shown_on(memory, stream):
     return memory
 
 
+def without_waits(found):
+    """An event that is not done at once is asked about again."""
+    relax = "cuThreadExchangeStreamCaptureMode"
+    while found[-3:] in ([relax, "cuEventQuery", relax], [relax, "cuEventSynchronize", relax]):
+        del found[-3:]
+    return [
+        name
+        for i, name in enumerate(found)
+        if name != "cuEventQuery" or i == 0 or found[i - 1] != name
+    ]
+
+
 def warm_calls(standin, step, n=8):
     """The calls of one step that was done before, as its last n runs made them."""
     for _ in range(N_WITHOUT_GUESS):  # an earlier test may have shown a stream of another context
@@ -151,14 +163,7 @@ def warm_calls(standin, step, n=8):
     for _ in range(n + 4):
         with standin.logged() as calls:
             made = step()
-        found = names(calls)  # an event that is not done at once is asked about again
-        runs.append(
-            [
-                name
-                for i, name in enumerate(found)
-                if name != "cuEventQuery" or i == 0 or found[i - 1] != name
-            ]
-        )
+        runs.append(without_waits(names(calls)))
         del made
         ad.device("cuda:0").synchronize()  # no stream is busy with a free
     return runs[4:]
@@ -220,12 +225,12 @@ COPIES = {
 @pytest.mark.parametrize("name", COPIES)
 def test_calls_of_a_small_copy(standin, name):
     """What is current is asked once, and the capture mode is changed once. On a busy machine an
-    upload may find its stream busy with the allocation."""
+    upload may find its stream busy with the one before."""
     step, n = COPIES[name]
     there = ad.tensor(np.zeros(1024)).to("cuda:0")
     there.synchronize()
     runs = warm_calls(standin, lambda: step(there), 40)
-    assert n <= min(map(len, runs)) <= n + 2
+    assert min(map(len, runs)) == n
     for run in runs:
         assert run.count("cuCtxGetCurrent") == 1
 

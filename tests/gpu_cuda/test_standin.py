@@ -120,6 +120,7 @@ def test_new_thread_has_no_context():
     assert codes == [201]
 
 
+@pytest.mark.usefixtures("no_handle_reuse")
 def test_stale_handles_are_refused(standin):
     stream = Stream()
     handle = stream.handle
@@ -142,6 +143,7 @@ USES = {
 }
 
 
+@pytest.mark.usefixtures("no_handle_reuse")
 @pytest.mark.parametrize("name", USES)
 def test_call_with_a_destroyed_event_is_reported(standin, name):
     stream, event = Stream(), ask(cu.cuEventCreate, 2)

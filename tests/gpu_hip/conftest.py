@@ -1,4 +1,7 @@
-"""HIP on its stand-in driver, in its own process (or on a GPU with ARROWDEV_GPU=1)."""
+"""HIP on its stand-in driver, in its own process (or on a GPU with ARROWDEV_GPU=1).
+
+The settings are those of tests/gpu_cuda/conftest.py.
+"""
 
 import gc
 import os
@@ -35,6 +38,7 @@ def nothing_wrong():
 
     if DRIVER is not None:
         DRIVER.set_patience(20_000)
+        DRIVER.set_handle_reuse(int(os.environ.get("ARROWDEV_FAKE_REUSE", "1")))
     hip.hipSetDevice(0)
     yield
     assert hip.hipGetDevice()[1] == 0
