@@ -505,6 +505,17 @@ ad_array_holder_free(struct ArrowDeviceArray *holder)
     arena_drop(self, HOLDER + mark(&holder->array, self));
 }
 
+void
+ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
+{
+    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
+    contents kept;
+    if (arena_leave(self, HOLDER + mark(&holder->array, self), &kept)) {
+        ad_sync_unref(kept.sync);
+        ad_owner_unref_with_gil(kept.owner);
+    }
+}
+
 /* A slice of a batch is the offset of the struct, and pyarrow and pandas
  * accept no record batch with an offset. If the struct has no bitmap of its
  * own, its columns can be sliced instead. */
@@ -557,7 +568,7 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
     if (ad_device_is_unknown(array->device)) {
         return fail_unknown_device(array, err);
     }
-    size_t n = count_below(array->node);
+    size_t n = is_leaf(array->node) ? 0 : count_below(array->node);
     size_t nbytes = sizeof(arena) + n * (sizeof(struct ArrowArray) +
                                          sizeof(struct ArrowArray *));
     arena *self = malloc(nbytes);
@@ -569,15 +580,15 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
         (contents){ad_owner_ref(array->owner), ad_sync_ref(array->sync)};
     struct ArrowDeviceArray *out = &self->holder;
     copy_node(&out->array, array->node, self);
-    if (n > 0) {
-        cursor at = {self->nodes, (struct ArrowArray **)&self->nodes[n]};
-        fill_below(&out->array, self, &at);
-    }
     out->array.offset = array->offset;
     out->array.length = array->length;
     out->array.null_count = array->null_count;
-    if (is_sliced_batch(array)) {
-        cut_columns(&out->array, array->schema.node);
+    if (n > 0) {
+        cursor at = {self->nodes, (struct ArrowArray **)&self->nodes[n]};
+        fill_below(&out->array, self, &at);
+        if (is_sliced_batch(array)) {
+            cut_columns(&out->array, array->schema.node);
+        }
     }
     out->device_id = array->device.id;
     out->device_type = array->device.type;

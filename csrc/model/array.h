@@ -285,5 +285,7 @@ AD_MUST_CHECK ad_status ad_array_export(const ad_array *array,
                                         struct ArrowDeviceArray **holder,
                                         ad_error *err);
 void ad_array_holder_free(struct ArrowDeviceArray *holder);
+/* The same for a caller that holds the GIL. */
+void ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder);
 
 #endif /* AD_MODEL_ARRAY_H */

@@ -264,24 +264,27 @@ answer_request(ad_state *state, const ad_array *array, PyObject *requested,
  * place, if there is no other reference. A new capsule would be a third of the
  * cost of exporting one column. */
 static PyObject *
-cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache)
+cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache,
+                      struct ArrowSchema **holder)
 {
     const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
     if (*cache != NULL && Py_REFCNT(*cache) == 1 &&
         PyCapsule_GetName(*cache) == name && /* not renamed by a consumer */
-        ad_schema_holder_renew(PyCapsule_GetPointer(*cache, name), schema)) {
+        ad_schema_holder_renew(*holder, schema)) {
         return Py_NewRef(*cache);
     }
     PyObject *capsule = ad_schema_capsule(state, schema);
     if (capsule != NULL) {
+        *holder = PyCapsule_GetPointer(capsule, name);
         Py_XSETREF(*cache, Py_NewRef(capsule));
     }
     return capsule;
 }
 
-static PyObject *
+/* `object` has the array, and caches the schema's capsule; or NULL. */
+static inline PyObject *
 export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
-            PyObject **cache)
+            ad_array_object *object)
 {
     ad_error err;
     struct ArrowDeviceArray *holder;
@@ -293,9 +296,15 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
         return NULL;
     }
     /* Static schemas belong to no array; the module caches their capsule. */
-    PyObject *first = cached_schema_capsule(
-        state, array->schema,
-        array->schema.owner == NULL ? &state->schema_capsule : cache);
+    PyObject *first = array->schema.owner == NULL
+                          ? cached_schema_capsule(state, array->schema,
+                                                  &state->schema_capsule,
+                                                  &state->schema_holder)
+                      : object != NULL
+                          ? cached_schema_capsule(state, array->schema,
+                                                  &object->schema_capsule,
+                                                  &object->schema_holder)
+                          : ad_schema_capsule(state, array->schema);
     PyObject *pair = first != NULL ? PyTuple_New(2) : NULL;
     if (pair == NULL) {
         Py_XDECREF(first);
@@ -310,10 +319,9 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
 /* Exports for a requested schema, or for none. */
 static PyObject *
 export_requested(ad_state *state, const ad_array *array, PyObject *requested,
-                 ad_capsule_kind kind, PyObject **cache)
+                 ad_capsule_kind kind, ad_array_object *object)
 {
     ad_array answer;
-    PyObject *unkept = NULL;
     int is_other = requested != NULL
                        ? answer_request(state, array, requested, &answer)
                        : 0;
@@ -322,14 +330,13 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
     }
     if (is_other) {
         array = &answer;
-        cache = &unkept;
+        object = NULL;
     }
     PyObject *result =
         kind == AD_CAPSULE_STREAM || kind == AD_CAPSULE_DEVICE_STREAM
             ? ad_arrow_export_as_stream(state, array, kind)
-            : export_pair(state, array, kind, cache);
+            : export_pair(state, array, kind, object);
     if (is_other) {
-        Py_XDECREF(unkept);
         ad_array_clear(&answer);
     }
     return result;
@@ -342,7 +349,6 @@ ad_arrow_export(PyObject *self, const char *function, ad_capsule_kind kind,
     ad_state *state = ad_state_of(self);
     bool is_host = kind == AD_CAPSULE_ARRAY || kind == AD_CAPSULE_STREAM;
     PyObject *requested;
-    PyObject *unkept = NULL;
     ad_array array;
     ad_error err;
     if (ad_arrow_parse(state, function, !is_host, args, n_args, kwnames,
@@ -356,19 +362,30 @@ ad_arrow_export(PyObject *self, const char *function, ad_capsule_kind kind,
             return ad_raise(state, &err);
         }
         return export_requested(state, &object->array, requested, kind,
-                                &object->schema_capsule);
+                                object);
     }
     if (ad_self_as_array(state, self, &array) < 0) {
         return NULL;
     }
-    PyObject *result =
-        export_requested(state, &array, requested, kind, &unkept);
-    Py_XDECREF(unkept);
+    PyObject *result = export_requested(state, &array, requested, kind, NULL);
     ad_array_clear(&array);
     return result;
 }
 
-AD_ARROW_EXPORT(device_array, AD_CAPSULE_DEVICE_ARRAY)
+/* Without arguments, which is the common call, nothing is parsed or asked. */
+static PyObject *
+export_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+                    PyObject *kwnames)
+{
+    const ad_capsule_kind kind = AD_CAPSULE_DEVICE_ARRAY;
+    if (n_args == 0 && kwnames == NULL && ad_is_own_array(self)) {
+        ad_array_object *object = (ad_array_object *)self;
+        return export_pair(object->state, &object->array, kind, object);
+    }
+    return ad_arrow_export(self, "__arrow_c_device_array__()", kind, args,
+                           n_args, kwnames);
+}
+
 AD_ARROW_EXPORT(array, AD_CAPSULE_ARRAY)
 
 static PyObject *

@@ -24,11 +24,11 @@ is_live(PyObject *capsule, const char *name)
       ad_schema_holder_free(it), it->release == NULL)                         \
     /* An arrow_array is the first member of a device array's holder. */      \
     X(ARRAY, struct ArrowArray, "arrow_array", NULL,                          \
-      ad_array_holder_free((void *)it), it->release == NULL)                  \
+      ad_array_holder_free_with_gil((void *)it), it->release == NULL)         \
     X(STREAM, struct ArrowArrayStream, "arrow_array_stream", NULL,            \
       ad_array_stream_holder_free(it), it->release == NULL)                   \
     X(DEVICE_ARRAY, struct ArrowDeviceArray, "arrow_device_array", NULL,      \
-      ad_array_holder_free(it), it->array.release == NULL)                    \
+      ad_array_holder_free_with_gil(it), it->array.release == NULL)           \
     X(DEVICE_STREAM, struct ArrowDeviceArrayStream,                           \
       "arrow_device_array_stream", NULL, ad_device_stream_holder_free(it),    \
       it->release == NULL)                                                    \

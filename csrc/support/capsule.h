@@ -25,7 +25,8 @@ typedef enum ad_capsule_kind {
 /* The name of a live capsule of this kind. */
 const char *ad_capsule_name(ad_capsule_kind kind);
 
-/* Free what a capsule of this kind owns. Needs no GIL for DLPack. */
+/* Free what a capsule of this kind owns. The GIL is held, except for DLPack,
+ * which needs none. */
 void ad_capsule_free(ad_capsule_kind kind, void *pointer);
 
 /* A new capsule that owns `pointer`: an export holder for the Arrow kinds

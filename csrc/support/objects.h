@@ -19,7 +19,8 @@ typedef struct ad_array_object {
     ad_array array;
     ad_state *state;          /* a look-up is too slow in a loop */
     PyObject *schema_capsule; /* of the last export, see arrow_array.c */
-    PyObject *as_tensor;      /* made by an attribute, or NULL */
+    struct ArrowSchema *schema_holder; /* in that capsule */
+    PyObject *as_tensor;               /* made by an attribute, or NULL */
     PyObject *weakrefs;
 } ad_array_object;
 
@@ -72,6 +73,13 @@ static inline bool
 ad_is_array(ad_state *state, PyObject *object)
 {
     return Py_TYPE(object) == (PyTypeObject *)state->array_type;
+}
+
+/* The same for an object of ours, whose state is not known yet. */
+static inline bool
+ad_is_own_array(PyObject *object)
+{
+    return Py_TYPE(object)->tp_dealloc == ad_array_object_dealloc;
 }
 
 /* Tensor or Buffer: both hold an ad_tensor. */

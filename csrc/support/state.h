@@ -73,8 +73,9 @@ typedef struct ad_state {
     PyObject *strings[AD_N_STRINGS];
     ad_type_slot slots[AD_N_TYPE_SLOTS];
     unsigned int next_slot;
-    PyObject *spare_array;          /* memory of a freed Array, or NULL */
-    struct ad_state *exchange_next; /* dlpack_exchange.c: list of modules */
+    PyObject *spare_array;             /* memory of a freed Array, or NULL */
+    struct ArrowSchema *schema_holder; /* in schema_capsule */
+    struct ad_state *exchange_next;    /* dlpack_exchange.c: list of modules */
 } ad_state;
 
 /* Borrowed interned string: AD_STR(state, dlpack). */
