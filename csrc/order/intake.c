@@ -117,13 +117,39 @@ ad_intake_take(ad_device device, ad_intake_stream *out, ad_error *err)
     return AD_OK;
 }
 
-void
+static bool
+is_dead(const struct ad_backend *backend, ad_context context, ad_stream stream)
+{
+    return !ad_stream_is_usable(backend, context, stream) &&
+           !ad_stream_query_captured(context, stream);
+}
+
+/* After a device reset all streams of the context are dead. */
+static void
+abandon_dead(const struct ad_backend *backend, ad_context context)
+{
+    ad_context_cache *cache = ad_context_cache_of(backend, context);
+    for (int i = 0; i < AD_N_INTAKES && cache != NULL; i++) {
+        ad_intake *intake = &cache->intakes[i];
+        if (!try_take(intake)) {
+            continue;
+        }
+        if (intake->stream.handle != 0 &&
+            is_dead(backend, context, intake->stream)) {
+            abandon(intake);
+        }
+        give(intake);
+    }
+}
+
+bool
 ad_intake_give(ad_intake_stream *self, ad_sync *sync)
 {
     ad_intake *intake = self->intake;
     ad_sync *own = NULL;
+    bool is_alive = true;
     if (intake == NULL) {
-        return;
+        return true;
     }
     const struct ad_backend *backend =
         ad_backend_for(self->context.device.type);
@@ -135,8 +161,13 @@ ad_intake_give(ad_intake_stream *self, ad_sync *sync)
                    AD_OK) {
         set_last(intake, own);
     } else {
+        is_alive = !is_dead(backend, self->context, self->stream);
         abandon(intake);
     }
     give(intake);
     self->intake = NULL;
+    if (!is_alive) {
+        abandon_dead(backend, self->context);
+    }
+    return is_alive;
 }

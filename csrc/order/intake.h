@@ -24,7 +24,9 @@ AD_MUST_CHECK ad_status ad_intake_take(ad_device device, ad_intake_stream *out,
 
 /* Give the stream back. `sync` was recorded on it after the producer's work.
  * It is NULL where the producer failed or nothing was recorded. Empties *self,
- * and does nothing where *self is empty. */
-void ad_intake_give(ad_intake_stream *self, ad_sync *sync);
+ * and does nothing where *self is empty. False where the stream had died with
+ * its context, which is not known before it is used. The next import gets one
+ * that lives. */
+bool ad_intake_give(ad_intake_stream *self, ad_sync *sync);
 
 #endif /* AD_ORDER_INTAKE_H */

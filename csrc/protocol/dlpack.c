@@ -19,15 +19,16 @@ typedef struct order {
     ad_intake_stream intake;
 } order;
 
-/* `sync` is the tensor's, or NULL. */
-static void
+/* `sync` is the tensor's, or NULL. The result is that of ad_intake_give(). */
+static bool
 order_clear(order *self, ad_sync *sync)
 {
     bool is_on_intake = sync != NULL && sync->is_own &&
                         sync->stream.handle == self->intake.stream.handle;
-    ad_intake_give(&self->intake, is_on_intake ? sync : NULL);
+    bool is_alive = ad_intake_give(&self->intake, is_on_intake ? sync : NULL);
     Py_CLEAR(self->passed);
     ad_choice_clear(&self->on);
+    return is_alive;
 }
 
 static bool
@@ -387,10 +388,10 @@ fetch(ad_state *state, PyObject *object, ad_copy copy, PyObject *stream,
     return AD_IMPORT_DONE;
 }
 
+/* *is_alive: false where the stream of the import was dead. */
 static ad_import_result
-dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
-              const ad_type_slot *slot, const ad_request *request,
-              ad_imported *out)
+import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
+            const ad_request *request, ad_imported *out, bool *is_alive)
 {
     order order = {0};
     ad_device said = AD_CPU;
@@ -416,8 +417,24 @@ dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
     if (result == AD_IMPORT_DONE) {
         result = ad_dlpack_check_copy(state, request, &out->tensor);
     }
-    order_clear(&order,
-                result == AD_IMPORT_DONE ? out->tensor.tensor.sync : NULL);
+    *is_alive = order_clear(
+        &order, result == AD_IMPORT_DONE ? out->tensor.tensor.sync : NULL);
+    return result;
+}
+
+static ad_import_result
+dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
+              const ad_type_slot *slot, const ad_request *request,
+              ad_imported *out)
+{
+    bool is_alive;
+    ad_import_result result =
+        import_once(state, object, slot, request, out, &is_alive);
+    if (result != AD_IMPORT_DONE && !is_alive &&
+        PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        result = import_once(state, object, slot, request, out, &is_alive);
+    }
     return result;
 }
 

@@ -28,6 +28,13 @@ class Producer:
         return self.tensor.__dlpack__(stream=-1, **arguments)
 
 
+class WithoutOrder(Producer):
+    """It ignores the stream."""
+
+    def __dlpack__(self, stream=None, **arguments):
+        return self.tensor.__dlpack__(stream=-1, **arguments)
+
+
 def import_by_dlpack(held):
     return ad.tensor(Producer(ad.tensor(held.memory, stream=-1), held.stream.handle))
 
@@ -147,6 +154,26 @@ def test_failed_producers_leave_no_work_on_the_next_import(standin):
                 ad.tensor(Failing(ready, held.stream.handle))
         ad.tensor(Producer(ready, Stream().handle)).synchronize()
         assert not held.stream.is_done()
+
+
+@pytest.mark.usefixtures("two_devices")
+@pytest.mark.parametrize("producer", [Producer, WithoutOrder])
+def test_intake_streams_of_a_reset_device_are_replaced(standin, producer):
+    """The producer's call may fail, or the event of the import."""
+    context = ask(cu.cuCtxGetCurrent)
+    for is_reset in (False, True):
+        if is_reset:
+            ask(cu.cuDevicePrimaryCtxReset, 1)
+        ask(cu.cuCtxSetCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
+        stream = Stream()
+        imports = [
+            ad.tensor(producer(ad.tensor(Memory(NEW), stream=-1), stream.handle)) for _ in range(8)
+        ]
+        for made in imports:
+            made.synchronize()
+            assert made.to("cpu").into(np.ndarray).tolist() == NEW.tolist()
+        del imports, made
+    ask(cu.cuCtxSetCurrent, context)
 
 
 def test_memory_in_use_is_freed_after_its_consumers(standin):
