@@ -243,6 +243,31 @@ def test_release_waits_for_destroyed_stream(standin):
     assert all("which is destroyed" in line for line in standin.violations())
 
 
+@pytest.mark.parametrize("when", ["before the release", "after the release", "with its event"])
+def test_use_in_a_destroyed_context_is_over(standin, when):
+    """No work of it is pending, so Device.synchronize() has nothing to wait for."""
+    user = ask(cu.cuCtxCreate, None, 0, 0)
+    stream = Stream()
+    ask(cu.cuCtxPopCurrent)
+    tensor = ad.tensor(Watched(NEW, is_ordered=False))
+    tensor.__dlpack__(stream=stream.handle)
+    if when == "before the release":
+        ask(cu.cuCtxDestroy, user)
+        del tensor
+    else:
+        gate = Gate(stream.handle) if when == "with its event" else None
+        if gate is None:
+            ask(cu.cuStreamDestroy, stream.handle)
+        del tensor
+        if gate is not None:
+            gate.open()
+        ask(cu.cuCtxDestroy, user)
+    stream.handle = None
+    ad.device("cuda:0").synchronize()
+    wait_for_frees(1)
+    assert all("which is destroyed" in line for line in standin.violations())
+
+
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_handle_of_a_destroyed_stream_is_given_out_again(standin, is_kept):
     """A new stream has the number. An event on it says nothing about the work of the old one."""

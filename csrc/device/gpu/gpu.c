@@ -268,16 +268,31 @@ ad_gpu_primary_context(ad_device device, ad_context *out, ad_error *err)
     return AD_OK;
 }
 
+static bool
+is_gone(int code)
+{
+    return code == AD_GPU_INVALID_CONTEXT ||
+           code == AD_GPU_CONTEXT_IS_DESTROYED;
+}
+
+/* A destroyed context has no pending work. */
 ad_status
 ad_gpu_synchronize(ad_context context, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
-    ad_gpu_relax(gpu, &scope);
-    ad_gpu_result result = {gpu->calls->synchronize(), gpu->names.synchronize};
-    ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
-    ad_gpu_leave(gpu, &scope);
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_result result = enter(gpu, context, &scope);
+    if (result.code == AD_GPU_SUCCESS) {
+        ad_gpu_relax(gpu, &scope);
+        result =
+            (ad_gpu_result){gpu->calls->synchronize(), gpu->names.synchronize};
+        ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
+        ad_gpu_leave(gpu, &scope);
+    }
+    if (context.handle != NULL && is_gone(result.code)) {
+        gpu->forget_error();
+        return AD_OK;
+    }
     return ad_gpu_check(gpu, context.device, result, err);
 }
 
@@ -740,8 +755,7 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
     ad_gpu_relax(gpu, &scope);
     /* A destroyed context has freed its memory. After other failures the free
      * is still attempted, because the stream determines the context. */
-    if (result.code != AD_GPU_INVALID_CONTEXT &&
-        result.code != AD_GPU_CONTEXT_IS_DESTROYED &&
+    if (!is_gone(result.code) &&
         free_memory(gpu, context, ad_gpu_handle(stream), data, nbytes) !=
             AD_GPU_SUCCESS) {
         gpu->forget_error();
