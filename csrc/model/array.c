@@ -516,6 +516,14 @@ ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
     }
 }
 
+void
+ad_array_holder_move(struct ArrowDeviceArray *holder,
+                     struct ArrowDeviceArray *out)
+{
+    *out = *holder;
+    leave_holder((arena *)((char *)holder - offsetof(arena, holder)));
+}
+
 /* A slice of a batch is the offset of the struct, and pyarrow and pandas
  * accept no record batch with an offset. If the struct has no bitmap of its
  * own, its columns can be sliced instead. */

@@ -287,5 +287,8 @@ AD_MUST_CHECK ad_status ad_array_export(const ad_array *array,
 void ad_array_holder_free(struct ArrowDeviceArray *holder);
 /* The same for a caller that holds the GIL. */
 void ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder);
+/* Moves the struct out of a new holder and frees the holder. */
+void ad_array_holder_move(struct ArrowDeviceArray *holder,
+                          struct ArrowDeviceArray *out);
 
 #endif /* AD_MODEL_ARRAY_H */

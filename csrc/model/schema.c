@@ -516,3 +516,10 @@ ad_schema_holder_free(struct ArrowSchema *holder)
         arena_drop(tree, HOLDER + mark(holder, tree));
     }
 }
+
+void
+ad_schema_holder_move(struct ArrowSchema *holder, struct ArrowSchema *out)
+{
+    *out = *holder;
+    leave_holder((arena *)((char *)holder - offsetof(arena, nodes)));
+}

@@ -155,9 +155,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     if (status != AD_OK) {
         return ad_array_stream_fail(self);
     }
-    *out = *holder;
-    holder->array.release = NULL;
-    ad_array_holder_free(holder);
+    ad_array_holder_move(holder, out);
     return 0;
 }
 

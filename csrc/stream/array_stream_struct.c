@@ -106,9 +106,7 @@ export_schema(ad_array_stream *self, struct ArrowSchema *out)
         self->is_foreign = false;
         return self->code;
     }
-    *out = *holder;
-    holder->release = NULL;
-    ad_schema_holder_free(holder);
+    ad_schema_holder_move(holder, out);
     return 0;
 }
 
