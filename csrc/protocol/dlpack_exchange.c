@@ -283,34 +283,18 @@ ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
 
 /* --- our own table ------------------------------------------------------- */
 
-/* The functions have no module argument, so this list holds the states: a
- * state is added when the module is executed and removed when it is freed. The
- * list is protected by the GIL of the main interpreter; other interpreters are
- * not supported. A module that is imported again has its own state; the newest
- * comes first. */
-static ad_state *exchange_state;
-
-static ad_state *
-current_state(void)
-{
-    if (exchange_state == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "arrowdev is not loaded any more");
-    }
-    return exchange_state;
-}
-
 /* The tensor of an arbitrary object, for a consumer that uses the stream that
  * current_work_stream below returns. NULL with an exception. */
 static const ad_tensor *
 tensor_for_consumer(PyObject *object)
 {
     ad_error err;
-    ad_state *state = current_state();
+    ad_state *state = ad_state_current();
     if (state == NULL) {
         return NULL;
     }
     while (state != NULL && !ad_is_tensor(state, object)) {
-        state = state->exchange_next;
+        state = state->next;
     }
     if (state == NULL) {
         PyErr_Format(PyExc_TypeError,
@@ -321,7 +305,7 @@ tensor_for_consumer(PyObject *object)
     const ad_tensor *tensor = ad_tensor_of(object);
     if (!ad_is_plain(tensor->device, tensor->sync) &&
         ad_order_thread(tensor, "the DLPack exchange API", &err) != AD_OK) {
-        ad_raise(exchange_state, &err);
+        ad_raise(ad_state_current(), &err);
         return NULL;
     }
     return tensor;
@@ -338,7 +322,7 @@ managed_from_py(void *py_object, ad_dl_managed_versioned **out)
         return -1;
     }
     if (ad_dlpack_give(tensor, true, false, &managed, &err) != AD_OK) {
-        ad_raise(exchange_state, &err);
+        ad_raise(ad_state_current(), &err);
         return -1;
     }
     *out = managed;
@@ -354,7 +338,7 @@ tensor_from_py(void *py_object, ad_dl_tensor *out)
         return -1;
     }
     if (ad_dlpack_view(tensor, out, &err) != AD_OK) {
-        ad_raise(exchange_state, &err);
+        ad_raise(ad_state_current(), &err);
         return -1;
     }
     return 0;
@@ -409,12 +393,12 @@ take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
     return status;
 }
 
-static int
-managed_to_py(ad_dl_managed_versioned *managed, void **out_py_object)
+int
+ad_dlpack_to_py(ad_dl_managed_versioned *managed, void **out_py_object)
 {
     ad_error err;
     ad_tensor_value value;
-    ad_state *state = current_state();
+    ad_state *state = ad_state_current();
     *out_py_object = NULL;
     if (state == NULL) {
         /* The contract steals the tensor even on failure. */
@@ -529,7 +513,7 @@ static const ad_dl_exchange_api exchange_api = {
     .header = {.version = {AD_DL_MAJOR, AD_DL_MINOR}},
     .managed_tensor_allocator = managed_allocator,
     .managed_tensor_from_py_object_no_sync = managed_from_py,
-    .managed_tensor_to_py_object_no_sync = managed_to_py,
+    .managed_tensor_to_py_object_no_sync = ad_dlpack_to_py,
     .dltensor_from_py_object_no_sync = tensor_from_py,
     .current_work_stream = current_work_stream,
 };
@@ -539,24 +523,7 @@ ad_dlpack_exchange_init(ad_state *state)
 {
     state->exchange_api_capsule =
         PyCapsule_New((void *)&exchange_api, CAPSULE_NAME, NULL);
-    if (state->exchange_api_capsule == NULL) {
-        return -1;
-    }
-    state->exchange_next = exchange_state;
-    exchange_state = state;
-    return 0;
-}
-
-void
-ad_dlpack_exchange_clear(ad_state *state)
-{
-    ad_state **link = &exchange_state;
-    while (*link != NULL && *link != state) {
-        link = &(*link)->exchange_next;
-    }
-    if (*link == state) {
-        *link = state->exchange_next;
-    }
+    return state->exchange_api_capsule != NULL ? 0 : -1;
 }
 
 const ad_protocol ad_protocol_dlpack_exchange = {

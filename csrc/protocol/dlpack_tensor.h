@@ -98,11 +98,14 @@ const ad_dl_exchange_api *ad_dlpack_exchange_of(ad_state *state,
 PyObject *ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
                                   const ad_tensor *tensor, bool has_stream);
 
-/* Creates state->exchange_api_capsule, arrowdev's own table. Its functions
- * accept the types of this state from now on. Returns 0 or -1. */
-int ad_dlpack_exchange_init(ad_state *state);
+/* A function of arrowdev's own table: a new Tensor over a versioned tensor,
+ * which is taken over, on failure too. Work may be pending on it on this
+ * thread's current stream, or else on the default stream. Returns 0, or -1
+ * with an exception. */
+int ad_dlpack_to_py(ad_dl_managed_versioned *managed, void **out_py_object);
 
-/* Called when the module is freed: the functions raise from now on. */
-void ad_dlpack_exchange_clear(ad_state *state);
+/* Creates state->exchange_api_capsule, arrowdev's own table, whose functions
+ * accept the types of every state of ad_state_add(). Returns 0 or -1. */
+int ad_dlpack_exchange_init(ad_state *state);
 
 #endif /* AD_PROTOCOL_DLPACK_TENSOR_H */

@@ -75,7 +75,7 @@ typedef struct ad_state {
     unsigned int next_slot;
     PyObject *spare_array;             /* memory of a freed Array, or NULL */
     struct ArrowSchema *schema_holder; /* in schema_capsule */
-    struct ad_state *exchange_next;    /* dlpack_exchange.c: list of modules */
+    struct ad_state *next;             /* state.c: list of modules */
 } ad_state;
 
 /* Borrowed interned string: AD_STR(state, dlpack). */
@@ -94,5 +94,14 @@ ad_state_of(PyObject *self)
 {
     return (ad_state *)PyType_GetModuleState(Py_TYPE(self));
 }
+
+/* For functions without a module argument, which other libraries find in a
+ * capsule: the state of the module that was loaded last, or NULL with an
+ * exception. */
+ad_state *ad_state_current(void);
+
+/* Add the state of a loaded module; remove it before the module is freed. */
+void ad_state_add(ad_state *state);
+void ad_state_remove(ad_state *state);
 
 #endif /* AD_SUPPORT_STATE_H */
