@@ -66,6 +66,7 @@ setup(
             depends=[
                 "setup.py",
                 *sorted(glob("csrc/**/*.[hdi]*", recursive=True)),
+                "arrowdev/include/arrowdev.h",
             ],
             include_dirs=["csrc"],
             extra_compile_args=FLAGS,

@@ -6,6 +6,7 @@ the specification of the Arrow C Device data interface.
 """
 
 from arrowdev._core import (
+    _C_API,  # noqa: F401
     Array,
     ArrayStream,
     Buffer,
@@ -32,6 +33,7 @@ from arrowdev._core import (
     use_stream,
     validate,
 )
+from arrowdev._include import get_include
 from arrowdev._wrappers import as_device, as_host
 from arrowdev.aio import AsyncArrayStream
 
@@ -58,6 +60,7 @@ __all__ = [
     "device",
     "devices",
     "from_dlpack",
+    "get_include",
     "protocols",
     "record_batch",
     "schema",

@@ -16,6 +16,7 @@ _Level = Literal["structure", "full"]
 _Stream = object
 
 __version__: Final[str]
+_C_API: Final[CapsuleType]
 
 class DeviceType(enum.IntEnum):
     CPU = 1

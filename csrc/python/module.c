@@ -187,9 +187,10 @@ module_exec(PyObject *module)
         add_types(state, module) < 0 ||
         ad_device_type_enum_init(state, module) < 0 ||
         ad_stream_scope_type_init(state, module) < 0 ||
-        add_shared_attributes(state) < 0) {
+        add_shared_attributes(state) < 0 || ad_c_api_init(module) < 0) {
         return -1;
     }
+    ad_state_add(state);
     ad_waiting_init();
     ad_py_calls_allow();
     if (register_at_exit() < 0) {
@@ -215,7 +216,7 @@ static int
 module_clear(PyObject *module)
 {
     ad_state *state = ad_state_of_module(module);
-    ad_dlpack_exchange_clear(state);
+    ad_state_remove(state);
 #define X(name) Py_CLEAR(state->name);
     AD_STATE_OBJECTS(X)
 #undef X

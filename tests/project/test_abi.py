@@ -1,4 +1,4 @@
-"""Compares csrc/abi with the headers that other libraries ship.
+"""Compares csrc/abi and arrowdev.h with the headers that other libraries ship.
 
 Nothing is listed by hand: structs, members, enumerators and constants are read
 from the installed header, so that an addition to it fails here. The compiler
@@ -10,13 +10,16 @@ import importlib.util
 import re
 from pathlib import Path
 
+import extension
 import pytest
 
+import arrowdev
 import compiler
 from arrowdev.testing import _abi
 
 ARROW = compiler.CSRC / "abi" / "arrow_c.h"
 DLPACK = compiler.CSRC / "abi" / "dlpack.h"
+C_API = Path(arrowdev.get_include(), "arrowdev.h")
 
 ARROW_GUARDS = [
     "ARROW_C_DATA_INTERFACE",
@@ -135,6 +138,13 @@ def same_layout(theirs, ours, members):
             f"_Static_assert(sizeof((({theirs} *)0)->{member}) == "
             f'sizeof((({ours} *)0)->{member}), "size of {theirs}.{member}");'
         )
+
+
+def assert_user_compiles(code, language, flags=extension.FLAGS):
+    """As a user of arrowdev.h compiles it, without writing anything."""
+    command = extension.command(language, flags)
+    done = compiler.run([*command, "-fsyntax-only", "-x", language, "-"], input=code)
+    assert done.returncode == 0, f"{code}\n{done.stderr}"
 
 
 class TestArrow:
@@ -335,3 +345,57 @@ class TestDLPack:
     def test_headers_compile_in_both_orders(self, dlpack_header, language):
         for first, second in ((DLPACK, dlpack_header), (dlpack_header, DLPACK)):
             compiler.check(f'#include "{first}"\n#include "{second}"\n', language=language)
+
+
+class TestCApi:
+    """The structs of arrowdev.h, the C API, and its life beside the headers of others."""
+
+    # Both orders; other libraries have the same guards.
+    OTHERS = DLPACK_HEADERS | {"arrow": lambda: pyarrow_header("abi.h")}
+
+    @pytest.mark.parametrize("language", ["c", "c++"])
+    def test_header_compiles_alone(self, language):
+        assert_user_compiles(f'#include "{C_API}"\n', language)
+
+    @pytest.mark.parametrize("language", ["c", "c++"])
+    @pytest.mark.parametrize("other", OTHERS)
+    def test_headers_compile_in_both_orders(self, other, language):
+        path = self.OTHERS[other]()
+        use = "DLManagedTensorVersioned *tensor; struct ArrowDeviceArray array; "
+        use += "int f(void) { return ArrowDev_ExportDLPack(NULL, NULL, &tensor); }"
+        for first, second in ((C_API, path), (path, C_API)):
+            code = f'#include "{first}"\n#include "{second}"\n#include "{C_API}"\n{use}\n'
+            # With the flags of others' headers: they are not clean with -Wpedantic.
+            assert_user_compiles(code, language, ["-Wall", "-Werror"])
+
+    def test_arrow_structs_are_those_of_the_core(self):
+        core, api = (path.read_text(encoding="utf-8") for path in (ARROW, C_API))
+        for guard in ARROW_GUARDS[:4]:
+            block = re.search(rf"^#ifndef {guard}$.*?^#endif /\* {guard} \*/$", core, re.M | re.S)
+            assert block[0] in api
+
+    def test_dlpack_is_complete(self, dlpack_header):
+        theirs = dlpack_header.read_text(encoding="utf-8")
+        theirs = re.sub(r"/\*.*?\*/|//[^\n]*", "", theirs, flags=re.S)
+        names = set(re.findall(r"\b(?:DL|kDL)\w+", theirs)) - {"DLPACK_EXPORTS"}
+        assert names <= set(re.findall(r"\w+", C_API.read_text(encoding="utf-8")))
+
+    def test_layout_of_dlpack(self, dlpack_header):
+        structs = structs_of(compiler.preprocess(dlpack_header))
+        theirs = dlpack_header.read_text(encoding="utf-8")
+        constants = re.findall(r"(kDL\w+) = ", theirs)
+        ours = set(re.findall(r"\bk?DL(?!PACK)\w+", C_API.read_text(encoding="utf-8")))
+        lines = ["#include <Python.h>"]
+        lines += [f"#define {name} ours_{name}" for name in sorted(ours)]
+        lines += [f'#include "{C_API}"', "#undef DLPACK_DLPACK_H_"]
+        lines += [f"#undef {name}" for name in sorted(ours)]
+        macros = re.findall(r"#\s*define (DLPACK_\w+)", C_API.read_text(encoding="utf-8"))
+        lines += [f"#undef {name}" for name in macros]
+        lines += [f'#include "{dlpack_header}"']
+        lines += ["typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;"]
+        for name, members in structs.items():
+            lines += same_layout(name, f"ours_{name}", members)
+        assert len(constants) > 20
+        for name in constants:
+            lines += [f'_Static_assert((int){name} == (int)ours_{name}, "{name}");']
+        compiler.check("\n".join(lines), include=(compiler.PYTHON_INCLUDE,))

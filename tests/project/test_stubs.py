@@ -60,6 +60,7 @@ def test_private_names_have_stubs():
     """stubtest does not check private names."""
     stub = ast.parse((PACKAGE / "_core.pyi").read_text(encoding="utf-8"))
     known = {getattr(node, "name", None) for node in stub.body}
+    known |= {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}
     assert {name for name in dir(ad._core) if not name.startswith("__")} <= known
 
 

@@ -127,6 +127,22 @@ import_for_convert(ad_state *state, PyObject *object,
     return ad_tensor_object_new(state, &imported.tensor.tensor);
 }
 
+PyObject *
+ad_convert(ad_state *state, PyObject *object, PyObject *cls,
+           const ad_request *request, ad_tensor_options *options)
+{
+    ad_copy copy;
+    PyObject *ours =
+        import_for_convert(state, object, request, options, &copy);
+    if (ours == NULL) {
+        return NULL;
+    }
+    PyObject *result =
+        ad_convert_into(state, ours, cls, &request->stream, (int)copy);
+    Py_DECREF(ours);
+    return result;
+}
+
 static const ad_signature convert_signature = {
     .function = "convert()",
     .n_positional = 2,
@@ -140,21 +156,12 @@ function_convert(ad_state *state, PyObject *const *values)
 {
     ad_request request;
     ad_tensor_options options = {.readonly = -1};
-    ad_copy copy;
     if (ad_parse_request(state, values[2], values[3], values[4], &request) <
             0 ||
         ad_parse_nulls(values[5], values[6], &options) < 0) {
         return NULL;
     }
-    PyObject *ours =
-        import_for_convert(state, values[0], &request, &options, &copy);
-    if (ours == NULL) {
-        return NULL;
-    }
-    PyObject *result =
-        ad_convert_into(state, ours, values[1], &request.stream, (int)copy);
-    Py_DECREF(ours);
-    return result;
+    return ad_convert(state, values[0], values[1], &request, &options);
 }
 
 AD_ENTRY(ad_function_convert, ad_state_of_module, convert_signature,

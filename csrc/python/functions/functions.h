@@ -46,10 +46,21 @@ PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
 
+/* Put the table of arrowdev.h into the module. Returns 0, or -1 with an
+ * exception. */
+int ad_c_api_init(PyObject *module);
+
 /* --- import -------------------------------------------------------------- */
 
-/* Import any object as an Array, by the rules of array(). Returns a new
- * reference, or NULL with an exception. */
+/* Import any object as an Array by the rules of array(), as the type `wanted`
+ * if that has a node, and with `validity` unless that is None or NULL. On
+ * failure returns -1 with an exception. */
+int ad_import_array(ad_state *state, PyObject *object,
+                    const ad_request *request, ad_schema wanted,
+                    PyObject *validity, ad_array *out);
+
+/* The same without options. Returns a new reference, or NULL with an
+ * exception. */
 PyObject *ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy);
 
 /* The same as a core value of the type `wanted`, which is borrowed; without a
@@ -123,6 +134,10 @@ int64_t ad_array_known_null_count(ad_array *array);
 /* x.into(cls): an instance of another library's class. */
 PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                           const ad_stream_argument *stream, int copy);
+
+/* convert(): the same for any object, which is imported first. */
+PyObject *ad_convert(ad_state *state, PyObject *object, PyObject *cls,
+                     const ad_request *request, ad_tensor_options *options);
 
 /* A metadata blob (model/metadata.h) as a new dict from bytes to bytes, None
  * for NULL; or NULL with InvalidArrowError. */

@@ -256,11 +256,9 @@ apply_validity(ad_state *state, ad_array *array, PyObject *validity,
 
 /* --- the import ---------------------------------------------------------- */
 
-/* Import `object`, as the type `wanted` if that has a node, and with
- * `validity` unless that is None. On failure nothing is held. */
-static int
-import_array(ad_state *state, PyObject *object, const ad_request *request,
-             ad_schema wanted, PyObject *validity, ad_array *out)
+int
+ad_import_array(ad_state *state, PyObject *object, const ad_request *request,
+                ad_schema wanted, PyObject *validity, ad_array *out)
 {
     bool has_validity = !ad_is_none(validity);
     ad_request here = *request;
@@ -307,7 +305,7 @@ ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
         }
     }
     const ad_request request = {.copy = copy};
-    return import_array(state, value, &request, wanted, NULL, out);
+    return ad_import_array(state, value, &request, wanted, NULL, out);
 }
 
 PyObject *
@@ -364,8 +362,8 @@ ad_function_array(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
     int result =
         ad_parse_request(state, values[2], values[3], values[4], &request);
     if (result == 0) {
-        result = import_array(state, values[0], &request, wanted, values[5],
-                              &array);
+        result = ad_import_array(state, values[0], &request, wanted, values[5],
+                                 &array);
     }
     ad_schema_unref(wanted);
     return result == 0 ? ad_array_object_new(state, &array) : NULL;

@@ -294,20 +294,15 @@ read_stream(ad_state *state, PyObject *stream, int32_t found, ad_device target,
                                   out);
 }
 
-static PyObject *
-stream_to(ad_state *state, PyObject *object, PyObject *const *values)
+PyObject *
+ad_array_stream_object_to(ad_state *state, PyObject *object, ad_device target,
+                          int64_t prefetch, PyObject *stream)
 {
     ad_array_stream_object *self = (ad_array_stream_object *)object;
-    ad_device target;
-    int64_t prefetch = 1;
     ad_stream_choice choice;
     ad_array_stream *adapter;
     ad_error err;
-    if (ad_parse_device(state, values[0], &target) < 0 ||
-        (values[1] != NULL &&
-         ad_parse_count(values[1], "prefetch", &prefetch) < 0) ||
-        read_stream(state, values[2], self->device_type, target, &choice) <
-            0) {
+    if (read_stream(state, stream, self->device_type, target, &choice) < 0) {
         return NULL;
     }
     PyObject *result = NULL;
@@ -318,6 +313,20 @@ stream_to(ad_state *state, PyObject *object, PyObject *const *values)
     }
     ad_choice_clear(&choice);
     return result;
+}
+
+static PyObject *
+stream_to(ad_state *state, PyObject *object, PyObject *const *values)
+{
+    ad_device target;
+    int64_t prefetch = AD_PREFETCH;
+    if (ad_parse_device(state, values[0], &target) < 0 ||
+        (values[1] != NULL &&
+         ad_parse_count(values[1], "prefetch", &prefetch) < 0)) {
+        return NULL;
+    }
+    return ad_array_stream_object_to(state, object, target, prefetch,
+                                     values[2]);
 }
 
 static AD_ENTRY(call_stream_to, ad_state_of, to_signature,

@@ -39,6 +39,12 @@ PyObject *ad_array_stream_object_new(ad_state *state, ad_array_stream *steal);
  * (python/functions/array_stream.c) */
 PyObject *ad_array_stream_from_object(ad_state *state, PyObject *object);
 
+/* object.to(target, prefetch=, stream=); `stream` may be NULL. */
+#define AD_PREFETCH 1 /* the default */
+PyObject *ad_array_stream_object_to(ad_state *state, PyObject *object,
+                                    ad_device target, int64_t prefetch,
+                                    PyObject *stream);
+
 /* Takes the stream out of the object permanently: a reference, or NULL with an
  * exception if the stream is being read, was handed over, or is closed. */
 ad_array_stream *ad_array_stream_hand_over(PyObject *object);

@@ -1,0 +1,432 @@
+/* The table of arrowdev.h: the functions of the module for extensions in C,
+ * which exchange structs instead of capsules. */
+#include "python/functions/functions.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "../../../arrowdev/include/arrowdev.h"
+#include "base/wait.h"
+#include "protocol/dlpack_tensor.h"
+#include "python/types/array_stream_type.h"
+
+/* --- options ------------------------------------------------------------- */
+
+/* A greater size is no size of a struct. */
+#define MAX_OPTIONS 1024
+
+/* The options that a function follows. */
+enum {
+    TAKES_COPY = 1,
+    TAKES_NULLS = 2
+};
+
+/* The state and the options of a call. */
+typedef struct call {
+    ad_state *state;
+    ad_request request;
+    ad_tensor_options tensor;
+    PyObject *stream; /* borrowed; may be NULL */
+} call;
+
+static int
+fail_option(const char *text, long long found)
+{
+    PyErr_Format(PyExc_ValueError, text, found);
+    return -1;
+}
+
+/* Copies the options of a caller whose struct may be longer. */
+static int
+read_struct(const ArrowDevOptions *given, ArrowDevOptions *out)
+{
+    const size_t known = sizeof(*out);
+    const unsigned char *bytes = (const unsigned char *)given;
+    if (given->size < known || given->size > MAX_OPTIONS) {
+        PyErr_Format(PyExc_ValueError,
+                     "size of the ArrowDevOptions is %zu, expected "
+                     "sizeof(ArrowDevOptions), which is %zu here",
+                     given->size, known);
+        return -1;
+    }
+    for (size_t i = known; i < given->size; i++) {
+        if (bytes[i] != 0) {
+            return fail_option("byte %lld of the ArrowDevOptions is an option "
+                               "of a newer arrowdev.h; leave it 0, or upgrade "
+                               "arrowdev",
+                               (long long)i);
+        }
+    }
+    *out = *given;
+    return 0;
+}
+
+static int
+read_options(const ArrowDevOptions *given, int takes, call *out)
+{
+    ArrowDevOptions read;
+    if (read_struct(given, &read) < 0) {
+        return -1;
+    }
+    if (read.copy < AD_COPY_IF_NEEDED || read.copy > AD_COPY_ALWAYS) {
+        return fail_option("copy of the ArrowDevOptions is %lld, expected "
+                           "ARROWDEV_COPY_*",
+                           read.copy);
+    }
+    if (read.nulls < AD_NULLS_RAISE || read.nulls > AD_NULLS_FILL) {
+        return fail_option("nulls of the ArrowDevOptions is %lld, expected "
+                           "ARROWDEV_NULLS_*",
+                           read.nulls);
+    }
+    if (read.reserved != 0) {
+        return fail_option("reserved of the ArrowDevOptions is %lld, expected "
+                           "0",
+                           read.reserved);
+    }
+    bool has_fill = !ad_is_none(read.fill_value);
+    if ((read.nulls == AD_NULLS_FILL) != has_fill) {
+        return fail_option("nulls of the ArrowDevOptions is %lld, but "
+                           "ARROWDEV_NULLS_FILL and fill_value go together",
+                           read.nulls);
+    }
+    if (read.nulls != AD_NULLS_RAISE && !(takes & TAKES_NULLS)) {
+        return fail_option("nulls of the ArrowDevOptions is %lld, but Arrow "
+                           "structs keep nulls; leave it 0",
+                           read.nulls);
+    }
+    if (read.copy != AD_COPY_IF_NEEDED && !(takes & TAKES_COPY)) {
+        return fail_option("copy of the ArrowDevOptions is %lld, but a stream "
+                           "is not copied as a whole; leave it 0",
+                           read.copy);
+    }
+    if (ad_parse_request(out->state, NULL, read.stream, NULL, &out->request) <
+        0) {
+        return -1;
+    }
+    bool is_host = read.device_type == ARROW_DEVICE_CPU;
+    out->request.copy = (ad_copy)read.copy;
+    out->request.has_device = read.device_type != 0;
+    out->request.device =
+        is_host ? AD_CPU : (ad_device){read.device_type, read.device_id};
+    out->tensor.bridge.nulls = (ad_nulls)read.nulls;
+    out->tensor.fill_value = has_fill ? read.fill_value : NULL;
+    out->stream = read.stream;
+    return 0;
+}
+
+/* --- calls --------------------------------------------------------------- */
+
+/* The state, or NULL with an exception: the one that is set already, or
+ * SystemError for an argument of NULL. */
+static ad_state *
+enter(const void *first, const void *second)
+{
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (first == NULL || second == NULL) {
+        PyErr_BadInternalCall();
+        return NULL;
+    }
+    return ad_state_current();
+}
+
+/* Begins a call with options; `state` is the result of enter(). Returns 0, or
+ * -1 with an exception. */
+static int
+begin(ad_state *state, const ArrowDevOptions *options, int takes, call *out)
+{
+    *out = (call){.state = state};
+    if (state == NULL) {
+        return -1;
+    }
+    return options != NULL ? read_options(options, takes, out) : 0;
+}
+
+/* --- arrays -------------------------------------------------------------- */
+
+static int
+give_array(ad_state *state, const ad_array *array, struct ArrowSchema *schema,
+           struct ArrowDeviceArray *out)
+{
+    struct ArrowDeviceArray *data;
+    struct ArrowSchema *type;
+    ad_error err;
+    ad_status status = ad_array_export(array, &data, &err);
+    if (status == AD_OK) {
+        status = ad_schema_export(array->schema, &type, &err);
+        if (status == AD_OK) {
+            ad_array_holder_move(data, out);
+            ad_schema_holder_move(type, schema);
+            return 0;
+        }
+        ad_array_holder_free(data);
+    }
+    ad_raise(state, &err);
+    return -1;
+}
+
+static int
+export_device_array(PyObject *object, const ArrowDevOptions *options,
+                    struct ArrowSchema *schema, struct ArrowDeviceArray *out)
+{
+    call call;
+    ad_array array;
+    if (schema != NULL) {
+        schema->release = NULL;
+    }
+    if (out != NULL) {
+        out->array.release = NULL;
+    }
+    ad_state *state = enter(object, schema != NULL ? out : NULL);
+    if (state != NULL && options == NULL && ad_is_array(state, object)) {
+        return give_array(state, ad_array_of(object), schema, out);
+    }
+    if (begin(state, options, TAKES_COPY, &call) < 0) {
+        return -1;
+    }
+    if (ad_import_array(call.state, object, &call.request, (ad_schema){0},
+                        NULL, &array) < 0) {
+        return -1;
+    }
+    int result = give_array(call.state, &array, schema, out);
+    ad_array_clear(&array);
+    return result;
+}
+
+static PyObject *
+import_device_array(struct ArrowSchema *schema, struct ArrowDeviceArray *array)
+{
+    ad_state *state = enter(schema, array);
+    ad_array imported;
+    ad_error err;
+    if (state != NULL) {
+        if (ad_array_import(schema, array, &imported, &err) == AD_OK) {
+            return ad_array_object_in_order(state, &imported);
+        }
+        ad_raise(state, &err);
+    }
+    if (array != NULL) {
+        AD_RELEASE(&array->array, release);
+        array->array.release = NULL;
+    }
+    if (schema != NULL) {
+        AD_RELEASE(schema, release);
+        schema->release = NULL;
+    }
+    return NULL;
+}
+
+/* --- streams ------------------------------------------------------------- */
+
+/* The stream of any object, on the device of the request. */
+static PyObject *
+find_stream(const call *call, PyObject *object)
+{
+    PyObject *stream = ad_array_stream_from_object(call->state, object);
+    if (stream != NULL && call->request.has_device) {
+        Py_SETREF(stream, ad_array_stream_object_to(
+                              call->state, stream, call->request.device,
+                              AD_PREFETCH, call->stream));
+    }
+    return stream;
+}
+
+static int
+export_device_stream(PyObject *object, const ArrowDevOptions *options,
+                     struct ArrowDeviceArrayStream *out)
+{
+    call call;
+    struct ArrowDeviceArrayStream *holder;
+    ad_error err;
+    if (out != NULL) {
+        out->release = NULL;
+    }
+    if (begin(enter(object, out), options, 0, &call) < 0) {
+        return -1;
+    }
+    if (call.request.stream.kind != AD_STREAM_ABSENT &&
+        !call.request.has_device) {
+        PyErr_SetString(PyExc_ValueError,
+                        "stream of the ArrowDevOptions is for copies to "
+                        "another device; name that, or leave stream out");
+        return -1;
+    }
+    PyObject *stream = find_stream(&call, object);
+    ad_array_stream *handed =
+        stream != NULL ? ad_array_stream_hand_over(stream) : NULL;
+    Py_XDECREF(stream);
+    if (handed == NULL) {
+        return -1;
+    }
+    ad_status status = ad_array_stream_export_device(handed, &holder, &err);
+    ad_array_stream_unref(handed);
+    if (status == AD_OK) {
+        *out = *holder;
+        holder->release = NULL;
+        ad_device_stream_holder_free(holder);
+    }
+    return ad_raise_status(call.state, status, &err);
+}
+
+static PyObject *
+import_device_stream(struct ArrowDeviceArrayStream *stream)
+{
+    ad_state *state = enter(stream, stream);
+    ad_array_stream *imported;
+    ad_status status;
+    ad_error err;
+    if (state == NULL) {
+        if (stream != NULL) {
+            AD_RELEASE(stream, release);
+            stream->release = NULL;
+        }
+        return NULL;
+    }
+    if (stream->release == NULL) {
+        (void)ad_fail(&err, AD_ERR_ARROW, NULL, NULL,
+                      "stream is released (its release callback is NULL)");
+        return ad_raise(state, &err);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_array_stream_take(stream, AD_CAPSULE_DEVICE_STREAM, &imported,
+                                  &err);
+    Py_END_ALLOW_THREADS
+    return status == AD_OK ? ad_array_stream_object_new(state, imported)
+                           : ad_array_stream_raise(state, NULL, &err);
+}
+
+/* --- tensors ------------------------------------------------------------- */
+
+_Static_assert(sizeof(DLManagedTensorVersioned) ==
+                   sizeof(ad_dl_managed_versioned),
+               "the struct of arrowdev.h is that of abi/dlpack.h");
+
+static int
+export_dlpack(PyObject *object, const ArrowDevOptions *options,
+              DLManagedTensorVersioned **out)
+{
+    call call;
+    ad_imported imported;
+    void *managed = NULL;
+    ad_error err;
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (begin(enter(object, out), options, TAKES_COPY | TAKES_NULLS, &call) <
+            0 ||
+        ad_import_tensor(call.state, object, &call.request, AD_ALL_PROTOCOLS,
+                         &call.tensor, &imported) < 0) {
+        return -1;
+    }
+    ad_tensor *tensor = &imported.tensor.tensor;
+    ad_status status = AD_OK;
+    /* The struct has no event. */
+    if (call.request.stream.kind == AD_STREAM_ABSENT &&
+        !ad_is_plain(tensor->device, tensor->sync)) {
+        status = ad_order_thread(tensor, "ArrowDev_ExportDLPack()", &err);
+    }
+    if (status == AD_OK) {
+        status = ad_dlpack_give(tensor, true,
+                                (tensor->flags & AD_TENSOR_COPIED) != 0,
+                                &managed, &err);
+    }
+    ad_tensor_clear(tensor);
+    *out = managed;
+    return ad_raise_status(call.state, status, &err);
+}
+
+static PyObject *
+import_dlpack(DLManagedTensorVersioned *tensor)
+{
+    void *object = NULL;
+    if (enter(tensor, tensor) != NULL) {
+        return ad_dlpack_to_py((ad_dl_managed_versioned *)tensor, &object) == 0
+                   ? object
+                   : NULL;
+    }
+    if (tensor != NULL) {
+        ad_dlpack_delete(tensor, true);
+    }
+    return NULL;
+}
+
+static PyObject *
+into(PyObject *object, PyTypeObject *cls, const ArrowDevOptions *options)
+{
+    call call;
+    return begin(enter(object, cls), options, TAKES_COPY | TAKES_NULLS,
+                 &call) == 0
+               ? ad_convert(call.state, object, (PyObject *)cls, &call.request,
+                            &call.tensor)
+               : NULL;
+}
+
+/* --- streams of devices -------------------------------------------------- */
+
+static _Thread_local char wait_error[sizeof(((ad_error *)0)->message) +
+                                     sizeof(((ad_error *)0)->hint) + 2];
+
+static int
+stream_wait(const struct ArrowDeviceArray *array, void *stream)
+{
+    ad_error err;
+    ad_sync *sync;
+    ad_status status;
+    if (array == NULL || array->array.release == NULL) {
+        status = ad_fail(&err, AD_ERR_VALUE, NULL, NULL,
+                         array == NULL ? "the array is NULL"
+                                       : "the array is released");
+    } else if (array->sync_event == NULL ||
+               array->device_type == ARROW_DEVICE_CPU) {
+        return 0;
+    } else {
+        const ad_device device = {array->device_type, array->device_id};
+        status = ad_sync_new(AD_SYNC_EVENT, device, array->sync_event, NULL,
+                             &sync, &err);
+        if (status == AD_OK) {
+            status = ad_sync_order(sync, NULL, (ad_stream){(uintptr_t)stream},
+                                   "ArrowDev_StreamWait()", &err);
+            ad_sync_unref(sync);
+        }
+    }
+    if (status == AD_OK) {
+        return 0;
+    }
+    (void)snprintf(wait_error, sizeof(wait_error), "%s%s%s", err.message,
+                   err.hint[0] != '\0' ? "; " : "", err.hint);
+    return ad_array_stream_errno(&err);
+}
+
+static const char *
+last_error(void)
+{
+    return wait_error;
+}
+
+/* --- the table ----------------------------------------------------------- */
+
+static const ArrowDevAPI table = {
+    .version = ARROWDEV_API_VERSION,
+    .package = ARROWDEV_VERSION,
+    .export_device_array = export_device_array,
+    .import_device_array = import_device_array,
+    .export_device_stream = export_device_stream,
+    .import_device_stream = import_device_stream,
+    .export_dlpack = export_dlpack,
+    .import_dlpack = import_dlpack,
+    .into = into,
+    .stream_wait = stream_wait,
+    .last_error = last_error,
+};
+
+int
+ad_c_api_init(PyObject *module)
+{
+    PyObject *capsule = PyCapsule_New((void *)&table, "arrowdev._C_API", NULL);
+    int result = capsule != NULL
+                     ? PyModule_AddObjectRef(module, "_C_API", capsule)
+                     : -1;
+    Py_XDECREF(capsule);
+    return result;
+}
