@@ -107,7 +107,9 @@ fail_source(ad_array_stream *self)
     if (code != 0) {
         self->code = code;
     }
-    self->error.code = self->code;
+    if (self->error.status != AD_ERR_DEVICE) { /* has the runtime's number */
+        self->error.code = self->code;
+    }
     return self->code;
 }
 

@@ -2,7 +2,10 @@
 
 import gc
 
+import numpy as np
 import pytest
+from conftest import DRIVER
+from dlpack_ctypes import OnlyDLPack
 from gpu import NEW, Memory, Stream, ask, cu
 
 import arrowdev as ad
@@ -42,11 +45,11 @@ def bits(memory, stream):
 class Run:
     """One run of an exchange whose n-th call fails; with n 0, no call fails."""
 
-    def __init__(self, standin, work, n):
+    def __init__(self, standin, work, n, stay=False):
         memory, stream = Memory(NEW, stream=1), Stream()
         before = standin.context()
         self.error = None
-        standin.fail_at(n, CODE)
+        standin.fail_at(n, CODE, stay=stay)
         with standin.logged() as self.calls:
             try:
                 work(memory, stream)
@@ -58,7 +61,7 @@ class Run:
                 self.error = error.__cause__.with_traceback(None)
         standin.fail_at(0, 0)
         self.failed = self.calls[n - 1].name if 0 < n <= len(self.calls) else None
-        if self.failed == "cuCtxPopCurrent_v2":  # nothing can repeat this call
+        if stay or self.failed == "cuCtxPopCurrent_v2":  # nothing can repeat this call
             while standin.context() != before:
                 ask(cu.cuCtxPopCurrent)
         assert standin.context() == before
@@ -100,6 +103,60 @@ def test_every_call_fails_once(standin, work):
             assert leaks == {}, f"call {n}, {run.failed}"
     assert n_errors > 0
     assert settle(standin).events - n_events <= 8  # events of the pool, not one per failure
+    assert Run(standin, work, 0).error is None
+
+
+# --- sticky errors ------------------------------------------------------------
+
+
+def taken_in(memory, stream):
+    """By an intake stream of arrowdev's."""
+    tensor = ad.tensor(OnlyDLPack(ad.tensor(memory)))
+    return tensor, tensor.to("cpu")
+
+
+def staged(memory, stream):
+    with DRIVER.held(stream.handle):
+        there = ad.tensor(np.zeros(1 << 17, "uint8")).to("cuda:0", stream=stream)
+    return there, there.to("cpu")
+
+
+def prefetched(memory, stream):
+    batches = [ad.array(np.full(1 << 17, i, "uint8")) for i in range(4)]
+    for batch in ad.array_stream(batches).to("cuda:0", prefetch=2, stream=stream):
+        batch.wait(stream)
+
+
+def blocks(memory, stream):
+    pinned = ad.device("cuda_host:0").empty(1 << 16)
+    return pinned, ad.device("cuda_managed:0").empty(1 << 16), pinned.to("cuda:0")
+
+
+def numbered(memory, stream):
+    """Streams that are bare numbers, on which memory is released."""
+    ad.device("cuda:0").empty(64, stream=stream.handle)
+    for tensor in (ad.tensor(NEW).to("cuda:0"), ad.tensor(memory)):
+        tensor.__dlpack__(stream=stream.handle)
+
+
+PATHS = [protocols, copies, allocation, bits, taken_in, staged, prefetched, blocks, numbered]
+
+
+@pytest.mark.usefixtures("two_devices")
+@pytest.mark.parametrize("work", PATHS)
+def test_every_call_fails_from_one_on(standin, work):
+    """As after a kernel that failed: nothing hangs, and what fails says so with the code."""
+    for _ in range(3):
+        n_calls = len(Run(standin, work, 0).calls)
+    n_errors = 0
+    for n in range(1, n_calls + 1):
+        run = Run(standin, work, n, stay=True)
+        n_errors += run.error is not None
+        if isinstance(run.error, ad.DeviceError):
+            assert run.error.code == CODE, f"call {n}, {run.failed}"
+            assert "a new process only" in run.error.hint
+        settle(standin)
+    assert n_errors > n_calls // 3
     assert Run(standin, work, 0).error is None
 
 
