@@ -9,6 +9,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "helpers")]
 import conftest  # noqa: E402  # the driver and its settings
 import gpu  # noqa: E402
 import libraries  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 import arrowdev as ad  # noqa: E402
@@ -31,9 +32,16 @@ def work():
     released.__dlpack__(stream=other.handle)
     del released
     sent = ad.tensor(gpu.NEW).to("cuda:0")
+    big = np.zeros(1 << 18, "uint8")
+    staged = ad.tensor(big).to("cuda:0", stream=other.handle)
+    in_use = ad.tensor(gpu.NEW).to("cuda:0")  # of the pool
+    in_use.__dlpack__(stream=other.handle)
+    batches = ad.array_stream([ad.array(big)] * 4).to("cuda:0", prefetch=2, stream=other.handle)
+    fetched = staged, in_use, batches, next(batches), ad.device("cuda_host:0").empty(4096)
     copy = ad.array(tensor, copy=True)
     bits = ad.tensor(ad.Array.from_buffers("bool", 4096, [None, tensor]))
-    return late, busy, tensor, sent, copy, bits, ad.array(tensor).__arrow_c_device_array__()
+    pair = ad.array(tensor).__arrow_c_device_array__()
+    return late, busy, tensor, sent, fetched, copy, bits, pair
 
 
 def fault():
@@ -59,6 +67,7 @@ if how == "faulted":
     refused(tensor.synchronize)
     refused(lambda: tensor.to("cpu"))
     refused(lambda: sent.to("cpu"))
+    refused(kept[4][0].synchronize)
     refused(lambda: ad.tensor(gpu.NEW).to("cuda:0"))
     refused(ad.device("cuda:0").synchronize)
 elif how == "dropped":
