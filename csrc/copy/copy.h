@@ -67,12 +67,18 @@ typedef struct ad_array_move {
     ad_array array;  /* the result; not to be used before the end */
     bool is_awaited; /* the host waits for it at the end */
     bool is_written; /* the array is a copy, which may still be in progress */
+    ad_owner *staging; /* owns `from`, where the work of the copy writes; NULL:
+                          it writes the array itself */
+    const void *from;  /* `nbytes` bytes, which the end copies to `to` */
+    void *to;
+    size_t nbytes;
 } ad_array_move;
 
 /* Begins a move without waiting, not even for a result in host memory. The
  * work is enqueued on `stream`, or on arrowdev's own stream whatever the
- * current one is. ad_array_move_end() returns the array. The call still blocks
- * where a runtime cannot copy to pageable memory asynchronously (CUDA, HIP),
+ * current one is. ad_array_move_end() returns the array. Where copies to
+ * pageable memory block (CUDA, HIP), the work writes to pinned memory, and the
+ * end copies the bytes. The call still blocks where there is no pinned memory,
  * and where ad_array_copy_to() says so. The array's memory does not change
  * before it is released; if the array `is_borrowed`, its CPU memory may change
  * once the call has returned. */

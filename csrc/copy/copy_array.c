@@ -6,6 +6,7 @@
 #include "order/deferred_release.h"
 #include "order/device_owner.h"
 #include "base/owner.h"
+#include "base/wait.h"
 #include "copy/session.h"
 #include "copy/copy_tree.h"
 
@@ -22,6 +23,8 @@ typedef struct job {
     ad_session session;
     ad_plan plan;
     int64_t nbytes; /* size of the common allocation */
+    void *pinned;   /* takes its place until the work is done, or NULL */
+    bool is_ahead;  /* the result is wanted later */
     ad_owner **owners;
     size_t n_owners;
     ad_owner *memory; /* owns all memory of the copy */
@@ -62,6 +65,13 @@ place_pieces(job *self, ad_error *err)
 
 /* --- memory -------------------------------------------------------------- */
 
+/* Where the runtime writes the piece. */
+static void *
+target_of(const job *self, const ad_piece *piece)
+{
+    return self->pinned != NULL ? self->pinned : piece->target;
+}
+
 /* Arrow recommends zero padding. On devices that would double the number of
  * operations. */
 static void
@@ -70,8 +80,9 @@ clear_padding(const job *self)
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         const ad_piece *at = &self->plan.pieces.items[i];
         if (at->nbytes > 0) {
-            memset((char *)at->target + at->target_offset + at->nbytes, 0,
-                   (size_t)(ad_padded(at->nbytes) - at->nbytes));
+            memset((char *)target_of(self, at) + at->target_offset +
+                       at->nbytes,
+                   0, (size_t)(ad_padded(at->nbytes) - at->nbytes));
         }
     }
 }
@@ -102,9 +113,6 @@ allocate_once(job *self, ad_error *err)
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         self->plan.pieces.items[i].target = data;
     }
-    if (ad_device_equal(self->session.memory.device, AD_CPU)) {
-        clear_padding(self);
-    }
     return AD_OK;
 }
 
@@ -125,44 +133,34 @@ allocate(job *self, ad_error *err)
 
 /* --- copying ------------------------------------------------------------- */
 
-/* Copies to pageable memory block one by one. Many small ones go to one pinned
- * block, which the host reads when all are done. */
+/* Copies to pageable memory block one by one. Many small ones, and those ahead
+ * of their consumer, go to one pinned block, which the host reads when all are
+ * done. The result does not stay there: pinned memory ends with its context,
+ * and a forked child may not have it (ROCm/rocm-systems#356). */
 static void *
-pinned_for_small_pieces(job *self)
+find_pinned(job *self)
 {
     int64_t n = 0;
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         const ad_piece *at = &self->plan.pieces.items[i];
         n += at->nbytes > 0 && !at->on_host;
     }
-    return n >= MANY_PIECES && self->nbytes / n <= (int64_t)AD_STAGED_AT_ONCE
+    bool are_many =
+        n >= MANY_PIECES && self->nbytes / n <= (int64_t)AD_STAGED_AT_ONCE;
+    return are_many || (self->is_ahead && n > 0)
                ? ad_session_pinned(&self->session, self->nbytes)
                : NULL;
 }
 
-static void
-read_pinned(const job *self, const char *pinned)
-{
-    for (size_t i = 0; i < self->plan.pieces.n; i++) {
-        const ad_piece *at = &self->plan.pieces.items[i];
-        if (at->nbytes > 0) {
-            memcpy((char *)at->target + at->target_offset,
-                   pinned + at->target_offset, (size_t)at->nbytes);
-        }
-    }
-}
-
-/* `pinned` takes the place of the target, or is NULL. */
 static ad_status
-copy_pieces(job *self, void *pinned, ad_error *err)
+copy_pieces(job *self, ad_error *err)
 {
     const ad_context host = {.device = AD_CPU};
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         const ad_piece *at = &self->plan.pieces.items[i];
         ad_context context = at->on_host ? host : self->session.source;
         const ad_block_copy copy = {
-            .target = ad_span_at(self->session.target,
-                                 pinned != NULL ? pinned : at->target,
+            .target = ad_span_at(self->session.target, target_of(self, at),
                                  at->target_offset),
             .source = ad_span_at(context, at->source, at->offset),
             .width = (size_t)at->nbytes,
@@ -208,29 +206,32 @@ record_stream(const job *self, const ad_array *array, ad_error *err)
 }
 
 static ad_status
-submit(job *self, const ad_array *array, void **pinned, ad_error *err)
+submit(job *self, const ad_array *array, ad_error *err)
 {
     AD_RETURN_IF_ERR(allocate(self, err));
     AD_RETURN_IF_ERR(keep_host_memory(self, array, err));
     AD_RETURN_IF_ERR(record_stream(self, array, err));
-    *pinned = pinned_for_small_pieces(self);
-    AD_RETURN_IF_ERR(copy_pieces(self, *pinned, err));
+    self->pinned = find_pinned(self);
+    if (ad_device_equal(self->session.memory.device, AD_CPU)) {
+        clear_padding(self);
+    }
+    AD_RETURN_IF_ERR(copy_pieces(self, err));
     return ad_session_mark_end(&self->session, err);
 }
 
 static ad_status
 run(job *self, const ad_array *array, ad_error *err)
 {
-    void *pinned = NULL;
     AD_RETURN_IF_ERR(place_pieces(self, err));
     ad_session_begin_calls(&self->session);
-    ad_status status = submit(self, array, &pinned, err);
+    ad_status status = submit(self, array, err);
     ad_session_end_calls(&self->session);
     AD_RETURN_IF_ERR(status);
     AD_RETURN_IF_ERR(
         ad_session_finish(&self->session, self->host, &self->sync, err));
-    if (pinned != NULL) {
-        read_pinned(self, pinned);
+    if (self->pinned != NULL && !self->is_ahead) {
+        memcpy(self->plan.pieces.items[0].target, self->pinned,
+               (size_t)self->nbytes);
     }
     return AD_OK;
 }
@@ -268,7 +269,7 @@ job_clear(job *self)
     ad_owner_unref(self->memory);
     ad_owner_unref(self->host);
     ad_sync_unref(self->sync);
-    ad_session_drop_staging(&self->session);
+    ad_owner_unref(ad_session_take_staging(&self->session));
     ad_plan_clear(&self->plan);
 }
 
@@ -285,11 +286,11 @@ copy_via_host(const ad_array *array, ad_device target,
     return status;
 }
 
-/* If `non_blocking`, out->sync signals that the memory has been written, also
- * where it is host memory. */
+/* With `ahead`, whose array `out` is, the host does not wait: out->sync signals
+ * that the memory has been written, also where it is host memory. */
 static ad_status
 copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
-     bool non_blocking, bool is_borrowed, ad_array *out, ad_error *err)
+     bool is_borrowed, ad_array_move *ahead, ad_array *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = array->device,
@@ -298,11 +299,12 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         .target = target,
         .stream = stream,
         .may_go_via_host = true,
-        .non_blocking = non_blocking,
+        .non_blocking = ahead != NULL,
         .is_borrowed = is_borrowed,
         .operation = operation,
     };
-    job self = {.map = {take_pieces}, .device = target};
+    job self = {
+        .map = {take_pieces}, .device = target, .is_ahead = ahead != NULL};
     if (ad_session_is_via_host(array->device, target)) {
         return copy_via_host(array, target, stream, out, err);
     }
@@ -329,6 +331,11 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
     if (status != AD_OK) {
         ad_session_abandon(&self.session, array->owner, self.host,
                            self.memory);
+    } else if (ahead != NULL && self.pinned != NULL) {
+        ahead->staging = ad_session_take_staging(&self.session);
+        ahead->from = self.pinned;
+        ahead->to = self.plan.pieces.items[0].target;
+        ahead->nbytes = (size_t)self.nbytes;
     }
     job_clear(&self);
     return status;
@@ -338,7 +345,7 @@ ad_status
 ad_array_copy_to(const ad_array *array, ad_device target,
                  const ad_stream_choice *stream, ad_array *out, ad_error *err)
 {
-    return copy(array, target, stream, false, true, out, err);
+    return copy(array, target, stream, true, NULL, out, err);
 }
 
 /* --- moves: begun now, ended or dropped later ---------------------------- */
@@ -361,12 +368,14 @@ ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
                     ad_error *err)
 {
     ad_move how = ad_move_for(array->device, target);
-    out->is_written = how == AD_MOVE_COPY;
-    out->is_awaited = how != AD_MOVE_NONE && ad_host_accessible(target);
+    *out = (ad_array_move){
+        .is_awaited = how != AD_MOVE_NONE && ad_host_accessible(target),
+        .is_written = how == AD_MOVE_COPY,
+    };
     if (how == AD_MOVE_COPY) {
         ad_stream_hide_current();
         ad_status status =
-            copy(array, target, stream, true, is_borrowed, &out->array, err);
+            copy(array, target, stream, is_borrowed, out, &out->array, err);
         ad_stream_show_current();
         return status;
     }
@@ -383,10 +392,23 @@ ad_array_move_drop(ad_array_move *self)
     ad_sync *sync = self->array.sync;
     if (self->is_written && self->is_awaited && !ad_sync_is_done(sync)) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
-        ad_defer_release(ad_owner_ref(self->array.owner), sync->context, syncs,
-                         1);
+        ad_defer_release(ad_owner_ref(self->staging != NULL
+                                          ? self->staging
+                                          : self->array.owner),
+                         sync->context, syncs, 1);
     }
+    ad_owner_unref(self->staging);
     ad_array_clear(&self->array);
+}
+
+/* The bytes may be many, so that other threads run. */
+static void
+read_staging(const ad_array_move *self)
+{
+    void *saved = ad_wait_begin();
+    memcpy(self->to, self->from, self->nbytes);
+    ad_wait_end(saved);
+    ad_owner_unref(self->staging);
 }
 
 ad_status
@@ -400,6 +422,9 @@ ad_array_move_end(ad_array_move *self, ad_array *out, ad_error *err)
         }
         ad_sync_unref(self->array.sync);
         self->array.sync = NULL;
+    }
+    if (self->staging != NULL) {
+        read_staging(self);
     }
     *out = self->array;
     self->array = (ad_array){0};

@@ -566,18 +566,18 @@ staging_owner(const ad_session *self)
     return self->staging != NULL ? &self->staging->base : NULL;
 }
 
-void
-ad_session_drop_staging(ad_session *self)
+ad_owner *
+ad_session_take_staging(ad_session *self)
 {
-    ad_owner_unref(staging_owner(self));
+    ad_owner *owner = staging_owner(self);
     self->staging = NULL;
+    return owner;
 }
 
 void *
 ad_session_pinned(ad_session *self, int64_t nbytes)
 {
-    return self->backend != NULL && self->to_host &&
-                   is_cpu(self->memory.device)
+    return self->backend != NULL && is_cpu(self->memory.device)
                ? ad_staging_pinned(&self->staging, self->context,
                                    (size_t)nbytes)
                : NULL;
@@ -598,8 +598,11 @@ finish_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
         self->is_idle = status != AD_ERR_INTERRUPTED;
         AD_RETURN_IF_ERR(status);
     }
-    keep_until_read(self, staging_owner(self), sync);
-    ad_session_drop_staging(self);
+    /* What a copy to the host writes is the caller's. */
+    if (!is_cpu(self->memory.device)) {
+        keep_until_read(self, staging_owner(self), sync);
+        ad_owner_unref(ad_session_take_staging(self));
+    }
     return AD_OK;
 }
 
@@ -698,7 +701,7 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     defer_release(self, host, sync);
     defer_release(self, target, sync);
     defer_release(self, staging_owner(self), sync);
-    ad_session_drop_staging(self);
+    ad_owner_unref(ad_session_take_staging(self));
     ad_sync_unref(sync);
 }
 

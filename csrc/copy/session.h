@@ -100,10 +100,12 @@ AD_MUST_CHECK ad_status ad_session_copy(ad_session *session,
                                         ad_error *err);
 
 /* A pinned staging buffer of the session, to which copies to the host do not
- * block; NULL if there is none. It is read after ad_session_finish() and
- * before ad_session_drop_staging(). */
+ * block; NULL if there is none. It is read once the sync of
+ * ad_session_finish() is done. */
 void *ad_session_pinned(ad_session *session, int64_t nbytes);
-void ad_session_drop_staging(ad_session *session);
+
+/* Take over the owner of the session's staging buffers, or NULL. */
+ad_owner *ad_session_take_staging(ad_session *session);
 
 /* The following work also reads or writes `memory`, on the request's source
  * device. Orders that work after `sync`, and `owner` records the stream.

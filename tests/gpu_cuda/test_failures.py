@@ -32,6 +32,13 @@ def copies(memory, stream):
     return there, back
 
 
+def downloads(memory, stream):
+    batches = [ad.array(memory), ad.array(memory)]
+    found = list(ad.array_stream(batches).to("cpu", prefetch=1, stream=stream))
+    assert [batch.to_pylist() for batch in found] == [NEW.tolist()] * 2
+    return found
+
+
 def allocation(memory, stream):
     buffer = ad.device("cuda:0").empty(4096, stream=stream)
     return buffer, buffer.to("cpu")
@@ -79,7 +86,7 @@ def settle(standin):
 
 
 @pytest.mark.usefixtures("two_devices")
-@pytest.mark.parametrize("work", [protocols, copies, allocation, bits])
+@pytest.mark.parametrize("work", [protocols, copies, downloads, allocation, bits])
 def test_every_call_fails_once(standin, work):
     for _ in range(3):
         n_calls = len(Run(standin, work, 0).calls)

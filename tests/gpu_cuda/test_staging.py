@@ -1,10 +1,12 @@
-"""Uploads of pageable memory: they are set aside in pinned memory where the driver would wait."""
+"""Copies from and to pageable memory: through pinned memory where the driver would wait."""
 
 import gc
+import threading
+import time
 
 import numpy as np
 import pytest
-from gpu import Stream
+from gpu import Gate, Memory, Stream, ask, cu
 
 import arrowdev as ad
 
@@ -135,3 +137,108 @@ def test_small_upload_takes_no_pinned_memory(standin):
         there = ad.tensor(np.full(1 << 16, 3, "uint8")).to("cuda:0", stream=stream)
     assert not {call.name for call in calls} & {"cuMemHostAlloc", "cuPointerGetAttributes"}
     assert is_filled(there, 3)
+
+
+# --- downloads ahead of their consumer ---------------------------------------------------
+
+
+def on_device(n, size=MIB, device="cuda:0"):
+    made = [batch.to(device) for batch in batches(n, size)]
+    ad.device(device).synchronize()
+    return made
+
+
+def names(calls):
+    return [call.name for call in calls]
+
+
+def test_prefetched_downloads_overlap_with_work_on_the_stream(standin):
+    """The copies of three batches are enqueued behind it. Only the first one is waited for."""
+    stream, taken = Stream(), []
+    copies = ad.array_stream(on_device(5)).to("cpu", prefetch=2, stream=stream)
+    taking = threading.Thread(target=lambda: taken.append(next(copies)))
+    limit = time.monotonic() + 10
+    with standin.logged(), standin.held(stream.handle):
+        taking.start()
+        while names(standin.log()).count("cuMemcpyAsync") < KEPT_BY_STREAM:
+            assert time.monotonic() < limit, "a copy blocks"
+            time.sleep(0.001)
+        assert taken == []
+    taking.join(20)
+    taken += list(copies)
+    assert [is_filled(batch, i) for i, batch in enumerate(taken)] == [True] * 5
+
+
+def test_prefetched_downloads_are_done_during_the_consumers_work(standin):
+    """The next batch is there when it is taken. The copy that is enqueued then blocks nobody."""
+    copies = ad.array_stream(on_device(5)).to("cpu", prefetch=2)
+    first = next(copies)
+    ad.device("cuda:0").synchronize()  # the consumer's work takes as long
+    n_waits = standin.count().host_waits
+    with standin.logged() as calls:
+        second = next(copies)
+    assert standin.count().host_waits == n_waits
+    assert [name for name, _ in trace(calls)] == ["cuMemcpyAsync"]
+    assert is_filled(first, 0) and is_filled(second, 1)
+
+
+def test_prefetched_downloads_of_every_buffer_are_correct():
+    pa = pytest.importorskip("pyarrow")
+    table = ad.record_batch(
+        pa.record_batch(
+            {
+                "text": ["a", None, "long" * 50, ""],
+                "bits": [True, None, False, True],
+                "empty": pa.nulls(4, pa.int16()),
+                "lists": [[1, 2], None, [], [3]],
+            }
+        )
+    )
+    source = [table, table.slice(1, 2), table.slice(0, 0), table.slice(3)]
+    there = [batch.to("cuda:0") for batch in source]
+    found = list(ad.array_stream(there).to("cpu", prefetch=2))
+    for batch, copy in zip(source, found, strict=True):
+        copy.validate(level="full")
+        assert copy.to_pylist() == batch.to_pylist()
+
+
+def test_pinned_memory_of_downloads_is_used_again(standin):
+    """The results are in memory of their own: three blocks serve any number of batches."""
+    source = on_device(9, 6 * MIB)
+    with standin.logged() as calls:
+        kept = list(ad.array_stream(source).to("cpu", prefetch=2))
+    assert names(calls).count("cuMemHostAlloc") <= KEPT_BY_STREAM
+    assert [is_filled(batch, i) for i, batch in enumerate(kept)] == [True] * 9
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_downloads_outlive_their_device():
+    """The reset of a device frees its pinned memory."""
+    kept = list(ad.array_stream(on_device(3, device="cuda:1")).to("cpu", prefetch=1))
+    ask(cu.cuDevicePrimaryCtxReset, 1)
+    ask(cu.cuDevicePrimaryCtxRetain, 1)
+    assert [is_filled(batch, i) for i, batch in enumerate(kept)] == [True] * 3
+
+
+def test_dropped_download_keeps_its_block_until_it_is_done(standin):
+    """Of the two blocks of a stream that is dropped, one is written later and not used again."""
+    stream, size = Stream(), 23 * MIB
+    ready = on_device(3, size)
+    late = Memory(np.full(size, 9, "uint8"), stream.handle)
+    with Gate(stream.handle):
+        copies = ad.array_stream([ready[0], ad.array(late)]).to("cpu", prefetch=1)
+        assert is_filled(next(copies), 0)
+        del copies
+        gc.collect()
+        with standin.logged() as calls:
+            found = list(ad.array_stream(ready[1:]).to("cpu", prefetch=1))
+        assert names(calls).count("cuMemHostAlloc") == 1
+    assert [is_filled(batch, 1 + i) for i, batch in enumerate(found)] == [True] * 2
+
+
+def test_without_pinned_memory_a_download_waits(standin):
+    source = on_device(3, 3 * MIB + 300_000)
+    standin.fail_at(1, 2, "cuMemHostAlloc", stay=True)
+    found = list(ad.array_stream(source).to("cpu", prefetch=1))
+    standin.fail_at(0, 0)
+    assert [is_filled(batch, i) for i, batch in enumerate(found)] == [True] * 3

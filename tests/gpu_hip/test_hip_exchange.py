@@ -204,6 +204,20 @@ def test_dropped_pinned_memory_is_kept_for_the_next_use(standin):
     assert device.empty(1 << 20).data_ptr == address
 
 
+def test_prefetched_downloads_do_not_block(standin):
+    """They are written to pinned memory, which the host reads when the batch is taken."""
+    source = [ad.array(np.full(1 << 20, i, "uint8")).to("rocm:0") for i in range(4)]
+    ad.device("rocm:0").synchronize()
+    copies = ad.array_stream(source).to("cpu", prefetch=2)
+    found = [next(copies)]
+    ad.device("rocm:0").synchronize()
+    n_waits = standin.count().host_waits
+    found.append(next(copies))
+    assert standin.count().host_waits == n_waits
+    found += copies
+    assert [(np.asarray(batch) == i).all() for i, batch in enumerate(found)] == [True] * 4
+
+
 def test_every_call_fails_once(standin):
     memory, stream = Memory(NEW), Stream()
     for _ in range(2):
