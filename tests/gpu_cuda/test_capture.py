@@ -120,6 +120,31 @@ def test_release_in_a_later_capture_waits_for_the_work_between(mode):
     assert reader.result() == NEW.tolist()
 
 
+def test_handle_of_a_stream_that_became_captured_is_given_out_again(standin):
+    """The release waits for the end of the capture. An event on the new stream says nothing."""
+    standin.set_handle_reuse(1)
+    reader = Reader()
+    old = reader.stream.handle
+    with Gate(old):
+        tensor = ad.tensor(Watched(NEW))
+        tensor.__dlpack__(stream=old)
+        reader.read(tensor.data_ptr)
+        ask(cu.cuStreamBeginCapture, old, RELAXED)
+        del tensor
+        gc.collect()
+        time.sleep(0.1)  # arrowdev's thread looks each 10 ms by now
+        graph = ask(cu.cuStreamEndCapture, old)
+        reader.stream.destroy()
+        assert Stream().handle == old
+        time.sleep(0.05)
+        assert Watched.freed == 0
+    ask(cu.cuGraphDestroy, graph)
+    ad.device("cuda:0").synchronize()
+    assert Watched.freed == 1
+    assert reader.target.array.tolist() == NEW.tolist()
+    assert all("which is destroyed" in line for line in standin.violations())
+
+
 def test_release_of_a_stream_that_became_captured_waits_for_its_earlier_work():
     reader = Reader()
     memory = Watched(NEW)
