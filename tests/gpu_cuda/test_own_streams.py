@@ -122,6 +122,18 @@ def test_ready_data_wait_for_nobody(standin, begin, use):
         begun.join()
 
 
+def test_reads_uploads_and_other_work_have_a_stream_each(standin):
+    """So that a GPU copies in both directions while it computes."""
+    ready = ad.tensor(NEW).to("cuda:0")
+    streams = []
+    for use in (read, upload, copy):
+        ready.synchronize()
+        with standin.logged() as calls:
+            use(ready)
+        streams.append({call.stream for call in calls if call.name.startswith("cuMemcpy")})
+    assert [len(used) for used in streams] == [1, 1, 1] and len(set().union(*streams)) == 3
+
+
 def test_intake_streams_are_taken_in_turn_and_made_when_needed(standin):
     """A stream with pending work takes no other import; where all have, there is no new one."""
     with Held() as held:
