@@ -516,14 +516,6 @@ ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
     }
 }
 
-void
-ad_array_holder_move(struct ArrowDeviceArray *holder,
-                     struct ArrowDeviceArray *out)
-{
-    *out = *holder;
-    leave_holder((arena *)((char *)holder - offsetof(arena, holder)));
-}
-
 /* A slice of a batch is the offset of the struct, and pyarrow and pandas
  * accept no record batch with an offset. If the struct has no bitmap of its
  * own, its columns can be sliced instead. */
@@ -565,6 +557,19 @@ fail_unknown_device(const ad_array *array, ad_error *err)
         ad_device_format(array->device, name));
 }
 
+/* All but the node's own members. */
+static inline void
+fill_view(const ad_array *array, void *event, struct ArrowDeviceArray *out)
+{
+    out->array.offset = array->offset;
+    out->array.length = array->length;
+    out->array.null_count = array->null_count;
+    out->device_id = array->device.id;
+    out->device_type = array->device.type;
+    out->sync_event = event;
+    out->reserved[0] = out->reserved[1] = out->reserved[2] = 0;
+}
+
 ad_status
 ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
                 ad_error *err)
@@ -588,9 +593,7 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
         (contents){ad_owner_ref(array->owner), ad_sync_ref(array->sync)};
     struct ArrowDeviceArray *out = &self->holder;
     copy_node(&out->array, array->node, self);
-    out->array.offset = array->offset;
-    out->array.length = array->length;
-    out->array.null_count = array->null_count;
+    fill_view(array, event, out);
     if (n > 0) {
         cursor at = {self->nodes, (struct ArrowArray **)&self->nodes[n]};
         fill_below(&out->array, self, &at);
@@ -598,10 +601,23 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
             cut_columns(&out->array, array->schema.node);
         }
     }
-    out->device_id = array->device.id;
-    out->device_type = array->device.type;
-    out->sync_event = event;
-    out->reserved[0] = out->reserved[1] = out->reserved[2] = 0;
     *holder = out;
+    return AD_OK;
+}
+
+ad_status
+ad_array_export_to(const ad_array *array, struct ArrowDeviceArray *out,
+                   ad_error *err)
+{
+    struct ArrowDeviceArray *holder;
+    if (array->device.type == ARROW_DEVICE_CPU && array->sync == NULL &&
+        is_leaf(array->node)) {
+        copy_single(&out->array, array->node, array->owner);
+        fill_view(array, NULL, out);
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_array_export(array, &holder, err));
+    *out = *holder;
+    leave_holder((arena *)((char *)holder - offsetof(arena, holder)));
     return AD_OK;
 }

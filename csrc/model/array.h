@@ -287,8 +287,11 @@ AD_MUST_CHECK ad_status ad_array_export(const ad_array *array,
 void ad_array_holder_free(struct ArrowDeviceArray *holder);
 /* The same for a caller that holds the GIL. */
 void ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder);
-/* Moves the struct out of a new holder and frees the holder. */
-void ad_array_holder_move(struct ArrowDeviceArray *holder,
-                          struct ArrowDeviceArray *out);
+
+/* The same into a struct of the consumer; a single node of host memory needs
+ * no allocation. */
+AD_MUST_CHECK ad_status ad_array_export_to(const ad_array *array,
+                                           struct ArrowDeviceArray *out,
+                                           ad_error *err);
 
 #endif /* AD_MODEL_ARRAY_H */

@@ -517,9 +517,16 @@ ad_schema_holder_free(struct ArrowSchema *holder)
     }
 }
 
-void
-ad_schema_holder_move(struct ArrowSchema *holder, struct ArrowSchema *out)
+ad_status
+ad_schema_export_to(ad_schema schema, struct ArrowSchema *out, ad_error *err)
 {
+    struct ArrowSchema *holder;
+    if (is_leaf(schema.node)) {
+        copy_single(out, schema.node, schema.owner);
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_schema_export(schema, &holder, err));
     *out = *holder;
     leave_holder((arena *)((char *)holder - offsetof(arena, nodes)));
+    return AD_OK;
 }

@@ -106,9 +106,12 @@ AD_MUST_CHECK ad_status ad_schema_export(ad_schema schema,
                                          struct ArrowSchema **holder,
                                          ad_error *err);
 void ad_schema_holder_free(struct ArrowSchema *holder);
-/* Moves the struct out of a new holder and frees the holder. */
-void ad_schema_holder_move(struct ArrowSchema *holder,
-                           struct ArrowSchema *out);
+
+/* The same into a struct of the consumer; a single node needs no
+ * allocation. */
+AD_MUST_CHECK ad_status ad_schema_export_to(ad_schema schema,
+                                            struct ArrowSchema *out,
+                                            ad_error *err);
 
 /* Exports `schema` into an existing holder again, whether its struct was moved
  * out or not. No other thread may use the holder. Returns false if that needs

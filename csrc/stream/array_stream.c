@@ -139,7 +139,6 @@ static int
 pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     ad_array array;
-    struct ArrowDeviceArray *holder;
     bool is_end;
     if (self->condition != AD_STREAM_OPEN) {
         return ad_array_stream_not_open(self, out);
@@ -152,13 +151,9 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     if (code != 0 || is_end) {
         return code;
     }
-    ad_status status = ad_array_export(&array, &holder, &self->error);
+    ad_status status = ad_array_export_to(&array, out, &self->error);
     ad_array_clear(&array);
-    if (status != AD_OK) {
-        return ad_array_stream_fail(self);
-    }
-    ad_array_holder_move(holder, out);
-    return 0;
+    return status == AD_OK ? 0 : ad_array_stream_fail(self);
 }
 
 /* --- construction -------------------------------------------------------- */

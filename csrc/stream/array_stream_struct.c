@@ -100,13 +100,11 @@ pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
 static int
 export_schema(ad_array_stream *self, struct ArrowSchema *out)
 {
-    struct ArrowSchema *holder;
-    if (ad_schema_export(self->schema, &holder, &self->error) != AD_OK) {
+    if (ad_schema_export_to(self->schema, out, &self->error) != AD_OK) {
         self->code = ad_array_stream_errno(&self->error);
         self->is_foreign = false;
         return self->code;
     }
-    ad_schema_holder_move(holder, out);
     return 0;
 }
 

@@ -413,6 +413,48 @@ test_nodes_are_released_on_several_threads(void)
     }
 }
 
+/* One node of host memory, and a tree: into a struct of the consumer. */
+static void
+test_export_into_a_struct(void)
+{
+    for (int n_columns = 0; n_columns < 3; n_columns++) {
+        struct ArrowSchema schema =
+            tree_take_schema(n_columns == 0 ? tree_schema("l", "x", 0)
+                                            : tree_wide_schema(n_columns));
+        struct ArrowDeviceArray source = tree_take_array(
+            n_columns == 0 ? tree_ints(7) : tree_wide_array(n_columns, 10),
+            NULL);
+        source.device_type = ARROW_DEVICE_CPU;
+        source.device_id = -1;
+        ad_array array;
+        CHECK_INT(ad_array_import(&schema, &source, &array, &err), AD_OK);
+        struct ArrowDeviceArray out;
+        struct ArrowSchema type;
+        if (n_columns > 0) {
+            check_fail_nth(1);
+            CHECK_INT(ad_array_export_to(&array, &out, &err), AD_ERR_MEMORY);
+            check_fail_nth(1);
+            CHECK_INT(ad_schema_export_to(array.schema, &type, &err),
+                      AD_ERR_MEMORY);
+        }
+        CHECK_INT(ad_array_export_to(&array, &out, &err), AD_OK);
+        CHECK_INT(ad_schema_export_to(array.schema, &type, &err), AD_OK);
+        ad_array_clear(&array);
+        CHECK_INT(ad_array_validate(&type, &out.array, &err), AD_OK);
+        CHECK_INT(out.device_id, -1);
+        CHECK(out.sync_event == NULL);
+        CHECK_INT(out.array.length, n_columns == 0 ? 7 : 10);
+        CHECK(atomic_load(&live_schemas) > 0);
+        struct ArrowArray moved = take(&out.array);
+        type.release(&type);
+        CHECK(type.release == NULL);
+        CHECK_INT(atomic_load(&live_schemas), 0);
+        CHECK(atomic_load(&live_arrays) > 0);
+        drop(&moved);
+        tree_check_all_gone();
+    }
+}
+
 int
 main(void)
 {
@@ -434,6 +476,7 @@ main(void)
         CHECK_TEST(test_export_fails_without_memory),
         CHECK_TEST(test_wide_export_lives_until_its_last_column),
         CHECK_TEST(test_nodes_are_released_on_several_threads),
+        CHECK_TEST(test_export_into_a_struct),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

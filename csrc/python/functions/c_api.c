@@ -149,29 +149,38 @@ static int
 give_array(ad_state *state, const ad_array *array, struct ArrowSchema *schema,
            struct ArrowDeviceArray *out)
 {
-    struct ArrowDeviceArray *data;
-    struct ArrowSchema *type;
     ad_error err;
-    ad_status status = ad_array_export(array, &data, &err);
-    if (status == AD_OK) {
-        status = ad_schema_export(array->schema, &type, &err);
-        if (status == AD_OK) {
-            ad_array_holder_move(data, out);
-            ad_schema_holder_move(type, schema);
+    if (ad_schema_export_to(array->schema, schema, &err) == AD_OK) {
+        if (ad_array_export_to(array, out, &err) == AD_OK) {
             return 0;
         }
-        ad_array_holder_free(data);
+        AD_RELEASE(schema, release);
     }
     ad_raise(state, &err);
     return -1;
+}
+
+/* Not inlined: the frame is large, and most calls do not need it. */
+static __attribute__((noinline)) int
+export_any(ad_state *state, PyObject *object, const ArrowDevOptions *options,
+           struct ArrowSchema *schema, struct ArrowDeviceArray *out)
+{
+    call call;
+    ad_array array;
+    if (begin(state, options, TAKES_COPY, &call) < 0 ||
+        ad_import_array(state, object, &call.request, (ad_schema){0}, NULL,
+                        &array) < 0) {
+        return -1;
+    }
+    int result = give_array(state, &array, schema, out);
+    ad_array_clear(&array);
+    return result;
 }
 
 static int
 export_device_array(PyObject *object, const ArrowDevOptions *options,
                     struct ArrowSchema *schema, struct ArrowDeviceArray *out)
 {
-    call call;
-    ad_array array;
     if (schema != NULL) {
         schema->release = NULL;
     }
@@ -182,16 +191,7 @@ export_device_array(PyObject *object, const ArrowDevOptions *options,
     if (state != NULL && options == NULL && ad_is_array(state, object)) {
         return give_array(state, ad_array_of(object), schema, out);
     }
-    if (begin(state, options, TAKES_COPY, &call) < 0) {
-        return -1;
-    }
-    if (ad_import_array(call.state, object, &call.request, (ad_schema){0},
-                        NULL, &array) < 0) {
-        return -1;
-    }
-    int result = give_array(call.state, &array, schema, out);
-    ad_array_clear(&array);
-    return result;
+    return export_any(state, object, options, schema, out);
 }
 
 static PyObject *
