@@ -82,14 +82,17 @@ ROWS = (
         needs="standin"),
     Row("core: stream waits", "wait.timeit(100)", "wait = core('wait')", per=100, loops=20,
         needs="standin"),
+    Row("export + import of a column from C", "pass_on.timeit(100)",
+        "from from_c import pass_on, produce", minus="produce.timeit(100)", per=100, loops=20,
+        needs="compiler"),
     Row("torch int64 -> capsules", f"ad.array(t){PAIR}", "t = torch.arange(1000)", needs="torch"),
     Row("torch float32 -> capsules", f"ad.array(t){PAIR}", "t = torch.rand(1000)", needs="torch"),
 )  # fmt: skip
 
 
 def is_there(need):
-    """Is the library installed? The stand-in driver takes a C compiler."""
-    if need == "standin":
+    """Is the library installed? The stand-in driver and extensions take a C compiler."""
+    if need in ("standin", "compiler"):
         return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc"))
     return importlib.util.find_spec(need) is not None
 

@@ -6,7 +6,9 @@ row can be repeated by hand, from this folder:
     python -m timeit -s "SETUP" "STATEMENT"
 """
 
+import os
 import re
+import shutil
 from dataclasses import dataclass
 from functools import cache
 
@@ -353,6 +355,20 @@ def validation():
         )
 
 
+def through_c():
+    """A column of a producer in C becomes an Array and goes out again, without capsules."""
+    if os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc"):
+        yield HotPath(
+            "export + import of a column from C, beyond the producer",
+            GOALS,
+            Case("arrowdev", "pass_on.timeit(1)", loop="pass_on"),
+            (Case("producer alone", "produce.timeit(1)", loop="produce"),),
+            "from from_c import pass_on, produce",
+            Goal(at_most=60),
+            overhead=True,
+        )
+
+
 def all_paths(only=""):
     makers = (
         numpy_to_capsules,
@@ -361,6 +377,7 @@ def all_paths(only=""):
         reexport,
         import_of_a_batch,
         tensor_to_tvm,
+        through_c,
         per_column,
         single_steps,
     )

@@ -49,7 +49,7 @@ def quick(tmp_path_factory):
 def test_every_row_of_the_speed_table_is_there(quick):
     _, report, _ = quick
     goals = {row["name"] for row in report["paths"] if row["group"] == "goals" and row["goal"]}
-    assert len(goals) == 12
+    assert len(goals) == 13
     assert {row["group"] for row in report["paths"]} == {"goals", "per column", "more"}
 
 

@@ -84,13 +84,13 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "c_api",
+    .m_name = "c_loops",
     .m_size = -1,
     .m_methods = methods,
 };
 
 PyMODINIT_FUNC
-PyInit_c_api(void)
+PyInit_c_loops(void)
 {
     return ArrowDev_Import() == 0 ? PyModule_Create(&definition) : NULL;
 }
