@@ -149,6 +149,38 @@ into(PyObject *module, PyObject *args)
                          AT(ArrowDevOptions, options));
 }
 
+/* The next three export the object and import the structs again. */
+static PyObject *
+pass_array(PyObject *module, PyObject *obj)
+{
+    struct ArrowSchema schema;
+    struct ArrowDeviceArray array;
+    (void)module;
+    return ArrowDev_ExportDeviceArray(obj, NULL, &schema, &array) == 0
+               ? ArrowDev_ImportDeviceArray(&schema, &array)
+               : NULL;
+}
+
+static PyObject *
+pass_stream(PyObject *module, PyObject *obj)
+{
+    struct ArrowDeviceArrayStream stream;
+    (void)module;
+    return ArrowDev_ExportDeviceStream(obj, NULL, &stream) == 0
+               ? ArrowDev_ImportDeviceStream(&stream)
+               : NULL;
+}
+
+static PyObject *
+pass_tensor(PyObject *module, PyObject *obj)
+{
+    DLManagedTensorVersioned *tensor;
+    (void)module;
+    return ArrowDev_ExportDLPack(obj, NULL, &tensor) == 0
+               ? ArrowDev_ImportDLPack(tensor)
+               : NULL;
+}
+
 /* Arguments of NULL for objects. */
 static PyObject *
 null_objects(PyObject *module, PyObject *which)
@@ -216,7 +248,6 @@ stream_wait(PyObject *module, PyObject *args)
     return Py_BuildValue("is", wait.code, wait.text);
 }
 
-/* A C caller with a pending exception, as after a failed call. */
 static PyObject *
 import_again(PyObject *module, PyObject *ignored)
 {
@@ -233,6 +264,9 @@ static PyMethodDef methods[] = {
     {"export_dlpack", export_dlpack, METH_VARARGS, NULL},
     {"import_dlpack", import_dlpack, METH_VARARGS, NULL},
     {"into", into, METH_VARARGS, NULL},
+    {"pass_array", pass_array, METH_O, NULL},
+    {"pass_stream", pass_stream, METH_O, NULL},
+    {"pass_tensor", pass_tensor, METH_O, NULL},
     {"null_objects", null_objects, METH_O, NULL},
     {"stream_wait", stream_wait, METH_VARARGS, NULL},
     {"import_again", import_again, METH_NOARGS, NULL},

@@ -2,11 +2,14 @@
 
 import os
 import sys
+from pathlib import Path
 
 import c_library
 import common
+import extension
 from common import ac, ad
 
+capi = extension.load(Path(os.environ["ARROWDEV_CAPI"]))
 lifetime = c_library.Lifetime(os.environ["ARROWDEV_LIFETIME"])
 
 
@@ -165,6 +168,14 @@ OPERATIONS = {
     "refused": lambda c: ad.array(object()),
     "missing": lambda c: batch["no such column"],
     "convert": lambda c: ad.convert(c.owner, memoryview),
+    "array through C": lambda c: capi.pass_array(c.batch_pair),
+    "own array through C": lambda c: capi.pass_array(batch),
+    "stream through C": lambda c: capi.pass_stream(c.column_pair),
+    "tensor through C": lambda c: capi.pass_tensor(c.owner),
+    "convert through C": lambda c: capi.into(c.owner, memoryview, 0),
+    "struct from C": lambda c: capi.import_array(
+        ac.address(c.batch.schema), ac.address(c.batch.array)
+    ),
     "async stream": lambda c: push_and_pop(c),
     "async stream that is pulled": lambda c: pull_pushed(c),
 }

@@ -5,6 +5,7 @@ import os
 import re
 
 import c_library
+import extension
 import pytest
 from isolation import FOLDER, run
 from lifetimes import skip_if_sanitized
@@ -89,19 +90,24 @@ def operation_names():
     return re.findall(r'^    "([^"]+)": lambda c:', text, re.MULTILINE)
 
 
+def helpers_in_c():
+    """For operations.py: the paths of what is written in C."""
+    capi = extension.build(FOLDER.parent / "c_helpers" / "capi.c")
+    return {"ARROWDEV_LIFETIME": str(c_library.build("lifetime")), "ARROWDEV_CAPI": str(capi)}
+
+
 @pytest.mark.parametrize("name", operation_names())
 def test_python_has_no_memory(name):
     if importlib.util.find_spec("_testcapi") is None:
         pytest.skip("this Python was built without _testcapi")
-    run("no_memory", name, environment={"ARROWDEV_LIFETIME": str(c_library.build("lifetime"))})
+    run("no_memory", name, environment=helpers_in_c())
 
 
 @pytest.mark.parametrize("name", operation_names())
 def test_malloc_has_no_memory(name):
     skip_if_sanitized()
     library = str(c_library.build("failing_malloc"))
-    lifetime = str(c_library.build("lifetime"))
-    environment = {"LD_PRELOAD": library, "ARROWDEV_LIFETIME": lifetime}
+    environment = {"LD_PRELOAD": library} | helpers_in_c()
     run("no_malloc", name, library, environment=environment)
 
 
@@ -116,8 +122,8 @@ def test_leak_sanitizer(what):
         "LD_PRELOAD": found,
         "LSAN_OPTIONS": "leak_check_at_exit=0",
         "PYTHONMALLOC": "malloc",
-        "ARROWDEV_LIFETIME": str(c_library.build("lifetime")),
     }
+    environment |= helpers_in_c()
     run("leaks", what, environment=environment)
 
 
