@@ -192,7 +192,8 @@ take_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
             take_bits(self, &buffers[0], view->offset, view->length, err));
     }
     AD_RETURN_IF_ERR(take_buffers(self, view, &node->type, buffers, err));
-    return node->type.id == AD_TYPE_RUN_END && view->offset != 0
+    bool is_slice = view->offset != 0 || view->length != view->node->length;
+    return node->type.id == AD_TYPE_RUN_END && is_slice
                ? take_run_ends(self, node, err)
                : AD_OK;
 }
