@@ -158,8 +158,84 @@ ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
     return AD_OK;
 }
 
-/* Views may point anywhere in their data buffers, so these are copied
- * whole. */
+/* A view of more bytes than fit into it: the buffer that has them, and the
+ * range of bytes there. */
+typedef struct far_view {
+    int32_t buffer;
+    int64_t first;
+    int64_t end;
+} far_view;
+
+/* False for an inline value, and for a view that is not within the pieces
+ * `data`, as that of a null row may be. */
+static bool
+read_far_view(const char *view, const ad_piece *data, int64_t n_data,
+              far_view *out)
+{
+    int32_t numbers[4]; /* size, prefix, buffer, offset */
+    memcpy(numbers, view, sizeof(numbers));
+    *out =
+        (far_view){numbers[2], numbers[3], (int64_t)numbers[3] + numbers[0]};
+    return numbers[0] > 12 && out->buffer >= 0 && out->buffer < n_data &&
+           out->first >= data[out->buffer].offset &&
+           out->end <= data[out->buffer].offset + data[out->buffer].nbytes;
+}
+
+/* The bytes of the data buffers that n views refer to become the pieces. */
+static void
+narrow_data(const char *views, int64_t n, ad_piece *data, int64_t n_data,
+            far_view *ranges)
+{
+    far_view far;
+    for (int64_t i = 0; i < n_data; i++) {
+        ranges[i] = (far_view){.first = data[i].nbytes};
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (read_far_view(views + i * 16, data, n_data, &far)) {
+            far_view *range = &ranges[far.buffer];
+            range->first = far.first < range->first ? far.first : range->first;
+            range->end = far.end > range->end ? far.end : range->end;
+        }
+    }
+    for (int64_t i = 0; i < n_data; i++) {
+        bool is_used = ranges[i].end > ranges[i].first;
+        data[i].offset = is_used ? ranges[i].first : 0;
+        data[i].nbytes = is_used ? ranges[i].end - ranges[i].first : 0;
+    }
+}
+
+/* Narrows the data buffers of a slice to what its views refer to, and makes
+ * the views relative to that. Views that are out of range stay so. */
+static ad_status
+narrow_views(ad_plan *plan, ad_piece *views, ad_piece *data, int64_t n_data,
+             ad_error *err)
+{
+    void *copy, *ranges;
+    const int64_t n = views->nbytes / 16;
+    const char *old = (const char *)views->source + views->offset;
+    const int64_t size = n_data * (int64_t)sizeof(far_view);
+    AD_RETURN_IF_ERR(allocate_host(plan, size, &ranges, err));
+    AD_RETURN_IF_ERR(allocate_host(plan, n * 16, &copy, err));
+    narrow_data(old, n, data, n_data, ranges);
+    for (int64_t i = 0; i < n; i++) {
+        char *view = (char *)copy + i * 16;
+        far_view far;
+        memcpy(view, old + i * 16, 16);
+        if (read_far_view(view, data, n_data, &far)) {
+            int32_t at = (int32_t)(far.first - data[far.buffer].offset);
+            memcpy(view + 12, &at, sizeof(at));
+        }
+    }
+    if (n > 0) {
+        views->source = copy;
+        views->offset = 0;
+        views->on_host = true;
+    }
+    return AD_OK;
+}
+
+/* Views may point anywhere in their data buffers, so these are copied whole,
+ * except for a slice that the host can read. */
 static ad_status
 plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
            ad_error *err)
@@ -191,6 +267,14 @@ plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
                            "%" PRId64 ", expected at least 0",
                            i, pieces[2 + i].nbytes);
         }
+    }
+    if (view->length == view->node->length ||
+        !ad_host_accessible(view->device)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(narrow_views(plan, &pieces[1], &pieces[2], n_data, err));
+    for (int64_t i = 0; i < n_data; i++) {
+        memcpy((char *)sizes + i * 8, &pieces[2 + i].nbytes, 8);
     }
     return AD_OK;
 }
