@@ -183,7 +183,8 @@ fail_type_id(const ad_check *check, const ad_at_any_i8 *ids, int64_t row,
 }
 
 static ad_status
-check_members(const ad_block *block, member members[256], ad_error *err)
+check_members(const ad_check *check, const ad_block *block,
+              member members[256], ad_error *err)
 {
     const ad_at_any_i8 *ids = block->first;
     const ad_at_any_i32 *offsets = block->second;
@@ -192,7 +193,7 @@ check_members(const ad_block *block, member members[256], ad_error *err)
         member *m = &members[(uint8_t)ids[i]];
         int64_t offset = offsets[i];
         if (offset >= m->least && offset < m->length) {
-            m->least = offset;
+            m->least = check->only_references ? 0 : offset;
             continue;
         }
         if (offset >= 0 && offset < m->length) {
@@ -225,7 +226,7 @@ check_union_block(ad_check *check, const ad_block *block, void *context,
         return fail_type_id(check, ids, block->row, members, err);
     }
     return check->type.layout == AD_LAYOUT_DENSE_UNION
-               ? check_members(block, members, err)
+               ? check_members(check, block, members, err)
                : AD_OK;
 }
 

@@ -70,11 +70,12 @@ ad_reader_get(ad_reader *reader, int64_t offset, int64_t nbytes,
 typedef struct ad_check {
     const ad_array *array;
     ad_type type;
-    ad_reader validity; /* data NULL: every row is valid */
-    ad_reader first;    /* the next buffer: values, offsets, ids, ... */
-    ad_reader second;   /* the one after that */
-    bool has_end;       /* n rows have n + 1 elements of `first` */
-    int64_t n_rows;     /* for ad_check_blocks */
+    ad_reader validity;   /* data NULL: every row is valid */
+    ad_reader first;      /* the next buffer: values, offsets, ids, ... */
+    ad_reader second;     /* the one after that */
+    bool has_end;         /* n rows have n + 1 elements of `first` */
+    bool only_references; /* see ad_array_validate_references */
+    int64_t n_rows;       /* for ad_check_blocks */
 } ad_check;
 
 /* Returns the elements of rows [row, row + n); row 0 is the array's offset. */

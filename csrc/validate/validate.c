@@ -232,16 +232,17 @@ check_buffers(ad_check *check, ad_error *err)
 
 /* `forbidden`: see never_null(). */
 static ad_status
-check_own(const ad_array *array, const ad_type *type, const char *forbidden,
-          ad_error *err)
+check_own(const ad_array *array, const ad_type *type, bool only_references,
+          const char *forbidden, ad_error *err)
 {
     ad_check check;
     if (array->length == 0) {
         return AD_OK;
     }
     open_check(&check, array, type);
-    ad_status status = check_null_count(&check, err);
-    if (status == AD_OK && forbidden != NULL) {
+    check.only_references = only_references;
+    ad_status status = only_references ? AD_OK : check_null_count(&check, err);
+    if (status == AD_OK && forbidden != NULL && !only_references) {
         status = check_has_no_null(&check, forbidden, err);
     }
     if (status == AD_OK) {
@@ -254,17 +255,18 @@ check_own(const ad_array *array, const ad_type *type, const char *forbidden,
 }
 
 static ad_status
-check_node(const ad_array *array, parent above, const char *forbidden,
-           ad_error *err)
+check_node(const ad_array *array, parent above, bool only_references,
+           const char *forbidden, ad_error *err)
 {
     ad_type type;
     AD_RETURN_IF_ERR(ad_type_parse(array->schema.node->format, &type, err));
-    AD_RETURN_IF_ERR(check_own(array, &type, forbidden, err));
+    AD_RETURN_IF_ERR(check_own(array, &type, only_references, forbidden, err));
     const parent here = {type.id, above.id == AD_TYPE_MAP};
     for (int64_t i = 0; i < array->node->n_children; i++) {
         ad_array child;
         AD_RETURN_IF_ERR(ad_array_child(array, i, &child, err));
-        ad_status status = check_node(&child, here, never_null(here, i), err);
+        ad_status status = check_node(&child, here, only_references,
+                                      never_null(here, i), err);
         ad_array_clear(&child);
         if (status != AD_OK) {
             ad_error_path_prepend(err, "children[%" PRId64 "]", i);
@@ -274,7 +276,8 @@ check_node(const ad_array *array, parent above, const char *forbidden,
     if (array->node->dictionary != NULL) {
         ad_array values;
         AD_RETURN_IF_ERR(ad_array_dictionary(array, &values, err));
-        ad_status status = check_node(&values, (parent){0}, NULL, err);
+        ad_status status =
+            check_node(&values, (parent){0}, only_references, NULL, err);
         ad_array_clear(&values);
         if (status != AD_OK) {
             ad_error_path_prepend(err, "dictionary");
@@ -294,8 +297,17 @@ ad_array_validate_full(const ad_array *array, ad_error *err)
     ad_array view;
     ad_array_share(array, &view);
     void *saved = ad_wait_begin();
-    ad_status status = check_node(&view, (parent){0}, NULL, err);
+    ad_status status = check_node(&view, (parent){0}, false, NULL, err);
     ad_wait_end(saved);
     ad_array_clear(&view);
+    return status;
+}
+
+ad_status
+ad_array_validate_references(const ad_array *array, ad_error *err)
+{
+    void *saved = ad_wait_begin();
+    ad_status status = check_node(array, (parent){0}, true, NULL, err);
+    ad_wait_end(saved);
     return status;
 }

@@ -42,6 +42,13 @@
 AD_MUST_CHECK ad_status ad_array_validate_full(const ad_array *array,
                                                ad_error *err);
 
+/* Checks what a row refers to, and nothing else: offsets, list views, type
+ * ids, run ends, dictionary indices and views are within their buffers and
+ * children. The structs have been checked and the host can read the memory
+ * now. Without the GIL. */
+AD_MUST_CHECK ad_status ad_array_validate_references(const ad_array *array,
+                                                     ad_error *err);
+
 /* Describes what is unusual but legal in the structs, one line each. Reads no
  * buffers. The array must have been validated. */
 AD_MUST_CHECK ad_status ad_array_notes(const ad_array *array, ad_text *out,

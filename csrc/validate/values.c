@@ -294,6 +294,9 @@ ad_check_values(ad_check *check, ad_error *err)
     if (check->array->node->dictionary != NULL) {
         return check_indices(check, err);
     }
+    if (check->only_references) {
+        return AD_OK;
+    }
     switch (check->type.id) {
         case AD_TYPE_TIME32:
         case AD_TYPE_TIME64:
