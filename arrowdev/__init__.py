@@ -34,6 +34,7 @@ from arrowdev._core import (
     validate,
 )
 from arrowdev._include import get_include
+from arrowdev._pickle import unpickle_on
 from arrowdev._wrappers import as_device, as_host
 from arrowdev.aio import AsyncArrayStream
 
@@ -65,6 +66,7 @@ __all__ = [
     "record_batch",
     "schema",
     "tensor",
+    "unpickle_on",
     "use_stream",
     "validate",
 ]

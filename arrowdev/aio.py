@@ -220,6 +220,12 @@ class AsyncArrayStream:
             self._description = self._consumer.poll_schema()
         return self._description
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "cannot pickle or copy an AsyncArrayStream, which can be read only once; "
+            "pickle each Array that it gives"
+        )
+
     def _described(self, name: str) -> _Description:
         description = self._poll_schema()
         if description is None:

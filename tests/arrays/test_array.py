@@ -1,8 +1,6 @@
 """ad.Array: members, columns, values."""
 
-import copy
 import datetime
-import pickle
 import sys
 import weakref
 
@@ -178,15 +176,6 @@ def test_no_subclassing_or_instantiation(cls):
         type("Sub", (cls,), {})
     with pytest.raises(TypeError, match="cannot create"):
         cls()
-
-
-@pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
-@pytest.mark.parametrize("part", ["array", "tensor", "buffer", "schema"])
-def test_memory_is_not_pickled(how, part):
-    array = ad.array(np.arange(3))
-    parts = {"tensor": ad.tensor(array), "buffer": array.buffers[1], "schema": array.schema}
-    with pytest.raises(TypeError, match="cannot pickle"):
-        how(parts.get(part, array))
 
 
 def test_equality_is_identity(nulls):

@@ -385,6 +385,13 @@ PyMethodDef ad_module_functions[] = {
      "A tuple of the names of the protocols that an object offers, in the "
      "order\nof array(). They are looked up only; probe=True also calls them, "
      "except\nstreams, and leaves out those that fail."},
+    {"_parts", ad_function_parts, METH_O,
+     "What _pickle.py pickles of an Array, Tensor or Buffer in host memory."},
+    {"_array_of_parts", ad_function_array_of_parts, METH_VARARGS, NULL},
+    {"_tensor_of_parts", ad_function_tensor_of_parts, METH_VARARGS, NULL},
+    {"_schema_parts", ad_function_schema_parts, METH_O,
+     "What _pickle.py pickles of a Schema."},
+    {"_schema_of_parts", ad_function_schema_of_parts, METH_O, NULL},
     {"_async_consumer", ad_function_async_consumer, METH_VARARGS, NULL},
     {"_async_producer", ad_function_async_producer, METH_O, NULL},
     /* clang-format off */

@@ -45,6 +45,12 @@ ad_fastcall ad_array_from_buffers;
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
+/* For _pickle.py. */
+PyObject *ad_function_parts(PyObject *module, PyObject *value);
+PyObject *ad_function_array_of_parts(PyObject *module, PyObject *args);
+PyObject *ad_function_tensor_of_parts(PyObject *module, PyObject *args);
+PyObject *ad_function_schema_parts(PyObject *module, PyObject *value);
+PyObject *ad_function_schema_of_parts(PyObject *module, PyObject *parts);
 
 /* Put the table of arrowdev.h into the module. Returns 0, or -1 with an
  * exception. */
@@ -127,6 +133,10 @@ int ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
                ad_device target, const ad_stream_argument *stream,
                ad_copy copy);
 
+/* Parse a sequence of at most AD_MAX_NDIM ints. Returns their number, or -1
+ * with TypeError or ValueError. */
+int ad_parse_dims(PyObject *value, const char *name, int64_t *out);
+
 /* The number of nulls. An unknown number is counted and stored if the host can
  * read the bitmap without waiting; otherwise the result is -1. */
 int64_t ad_array_known_null_count(ad_array *array);
@@ -146,5 +156,7 @@ PyObject *ad_metadata_as_dict(ad_state *state, const char *blob);
 /* Make a malloc'ed blob of a mapping from bytes or str to bytes or str, NULL
  * for None. Returns 0, or -1 with an exception. */
 int ad_metadata_from_mapping(ad_state *state, PyObject *mapping, char **out);
+/* The same of a list of pairs. */
+int ad_metadata_from_pairs(ad_state *state, PyObject *items, char **out);
 
 #endif /* AD_PYTHON_FUNCTIONS_FUNCTIONS_H */

@@ -106,8 +106,8 @@ read_pairs(PyObject *items, ad_metadata_pair *pairs)
     return 0;
 }
 
-static int
-build_blob(ad_state *state, PyObject *items, char **out)
+int
+ad_metadata_from_pairs(ad_state *state, PyObject *items, char **out)
 {
     Py_ssize_t n = PyList_GET_SIZE(items);
     ad_error err;
@@ -151,7 +151,7 @@ ad_metadata_from_mapping(ad_state *state, PyObject *mapping, char **out)
         }
         return -1;
     }
-    int result = build_blob(state, items, out);
+    int result = ad_metadata_from_pairs(state, items, out);
     Py_DECREF(items);
     return result;
 }

@@ -551,6 +551,17 @@ stream_repr(PyObject *object)
 
 /* --- the type ------------------------------------------------------------ */
 
+static PyObject *
+stream_reduce(PyObject *self, PyObject *Py_UNUSED(protocol))
+{
+    PyErr_Format(PyExc_TypeError,
+                 "cannot pickle or copy a '%s' object, which can be read only "
+                 "once; read_all() gives an Array that can be pickled, and so "
+                 "can each Array that the stream gives",
+                 Py_TYPE(self)->tp_name);
+    return NULL;
+}
+
 static PyMethodDef stream_methods[] = {
     {"to", AD_METHOD(call_stream_to),
      "to($self, device, *, prefetch=1, stream=None)\n--\n\n"
@@ -589,6 +600,9 @@ static PyMethodDef stream_methods[] = {
      "close($self)\n--\n\n"
      "Release the producer now, or as soon as the call that is reading it\n"
      "returns. Arrays that were read stay valid."},
+    {"__reduce_ex__", stream_reduce, METH_O,
+     "__reduce_ex__($self, protocol, /)\n--\n\n"
+     "Raises TypeError: a stream can be read only once."},
     {"__enter__", stream_enter, METH_NOARGS, NULL},
     {"__exit__", stream_close, METH_VARARGS, NULL},
     {"__arrow_c_device_stream__", AD_METHOD(stream_device_stream),

@@ -118,12 +118,11 @@ static const ad_signature to_signature = {
 
 static PyObject *
 array_to(ad_state *state, PyObject *self, ad_device target,
-         const ad_stream_argument *stream)
+         const ad_stream_argument *stream, ad_copy copy)
 {
     ad_array moved;
     ad_array_share(ad_array_of(self), &moved);
-    if (ad_move_to(state, &moved, NULL, target, stream, AD_COPY_IF_NEEDED) <
-        0) {
+    if (ad_move_to(state, &moved, NULL, target, stream, copy) < 0) {
         return NULL;
     }
     return ad_array_object_new(state, &moved);
@@ -131,7 +130,7 @@ array_to(ad_state *state, PyObject *self, ad_device target,
 
 static PyObject *
 tensor_to(ad_state *state, PyObject *self, ad_device target,
-          const ad_stream_argument *stream)
+          const ad_stream_argument *stream, ad_copy copy)
 {
     ad_tensor_value moved;
     ad_error err;
@@ -139,8 +138,7 @@ tensor_to(ad_state *state, PyObject *self, ad_device target,
         return ad_raise(state, &err);
     }
     ad_tensor_share(ad_tensor_of(self), &moved);
-    if (ad_move_to(state, NULL, &moved, target, stream, AD_COPY_IF_NEEDED) <
-        0) {
+    if (ad_move_to(state, NULL, &moved, target, stream, copy) < 0) {
         return NULL;
     }
     return ad_tensor_object_of_type((PyObject *)Py_TYPE(self), &moved.tensor);
@@ -158,12 +156,36 @@ to_device(ad_state *state, PyObject *self, PyObject *const *values)
     if (ad_device_equal(memory_of(self).device, target)) {
         return Py_NewRef(self);
     }
-    return ad_is_array(state, self) ? array_to(state, self, target, &stream)
-                                    : tensor_to(state, self, target, &stream);
+    return ad_is_array(state, self)
+               ? array_to(state, self, target, &stream, AD_COPY_IF_NEEDED)
+               : tensor_to(state, self, target, &stream, AD_COPY_IF_NEEDED);
 }
 
 static AD_ENTRY(call_to_device, ad_state_of, to_signature,
                 to_device(state, self, values));
+
+static PyObject *
+deep_copy(PyObject *self, PyObject *Py_UNUSED(memo))
+{
+    ad_state *state = ad_state_of(self);
+    ad_device here = memory_of(self).device;
+    return ad_is_array(state, self)
+               ? array_to(state, self, here, NULL, AD_COPY_ALWAYS)
+               : tensor_to(state, self, here, NULL, AD_COPY_ALWAYS);
+}
+
+PyObject *
+ad_copy_is_self(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return Py_NewRef(self);
+}
+
+PyObject *
+ad_reduce(PyObject *self, PyObject *protocol)
+{
+    PyObject *args[] = {self, protocol};
+    return ad_call_helper("_pickle", "reduce", args, 2);
+}
 
 static const ad_signature numpy_signature = {
     .function = "__array__()",
@@ -242,6 +264,16 @@ const PyMethodDef ad_common_methods[] = {
      "class offers. A UserWarning tells that the class ignores the read-only\n"
      "flag of the memory.\n\n"
      "Raises TypeError for a class that arrowdev does not know."},
+    {"__reduce_ex__", ad_reduce, METH_O,
+     "__reduce_ex__($self, protocol, /)\n--\n\n"
+     "What pickle calls. Waits for the data and, if the host cannot read\n"
+     "them, copies them to the host. Raises as to(\"cpu\")."},
+    {"__copy__", ad_copy_is_self, METH_NOARGS,
+     "__copy__($self)\n--\n\nThe object itself, which is immutable."},
+    {"__deepcopy__", deep_copy, METH_O,
+     "__deepcopy__($self, memo, /)\n--\n\n"
+     "The same data in memory of their own on the same device. Raises as\n"
+     "to()."},
     {NULL, NULL, 0, NULL},
 };
 

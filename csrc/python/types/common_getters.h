@@ -10,6 +10,12 @@
 extern const PyMethodDef ad_common_methods[];
 extern const PyGetSetDef ad_common_getset[];
 
+/* __reduce_ex__: calls _pickle.py. */
+PyObject *ad_reduce(PyObject *self, PyObject *protocol);
+
+/* __copy__: the object itself. */
+PyObject *ad_copy_is_self(PyObject *self, PyObject *ignored);
+
 /* For repr(): ", after event", or "" if no pending work is known. */
 const char *ad_readiness(const ad_sync *sync);
 

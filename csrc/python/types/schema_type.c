@@ -7,6 +7,7 @@
 #include "support/args.h"
 #include "support/errors.h"
 #include "python/functions/functions.h"
+#include "python/types/common_getters.h"
 
 static inline ad_schema
 schema_of(PyObject *self)
@@ -195,6 +196,13 @@ static PyMethodDef schema_methods[] = {
     {"__arrow_c_schema__", schema_arrow_c_schema, METH_NOARGS,
      "__arrow_c_schema__($self)\n--\n\n"
      "Export as a capsule \"arrow_schema\"."},
+    {"__reduce_ex__", ad_reduce, METH_O,
+     "__reduce_ex__($self, protocol, /)\n--\n\nWhat pickle calls."},
+    {"__copy__", ad_copy_is_self, METH_NOARGS,
+     "__copy__($self)\n--\n\nThe object itself, which is immutable."},
+    {"__deepcopy__", ad_copy_is_self, METH_O,
+     "__deepcopy__($self, memo, /)\n--\n\n"
+     "The object itself, which is immutable."},
     {NULL, NULL, 0, NULL},
 };
 

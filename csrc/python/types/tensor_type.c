@@ -153,9 +153,8 @@ static const ad_signature from_pointer_signature = {
                        AD_STR_stream, AD_STR_readonly),
 };
 
-/* A sequence of ints; -1 with TypeError or ValueError. */
-static int
-parse_dims(PyObject *value, const char *name, int64_t *out)
+int
+ad_parse_dims(PyObject *value, const char *name, int64_t *out)
 {
     char message[120];
     PyOS_snprintf(message, sizeof(message),
@@ -236,7 +235,7 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
         return -1;
     }
     descriptor->data = (void *)(uintptr_t)address;
-    int n_shape = parse_dims(values[1], "shape", dims);
+    int n_shape = ad_parse_dims(values[1], "shape", dims);
     if (n_shape < 0 || parse_dtype(values[2], &descriptor->dtype) < 0 ||
         ad_parse_device(state, values[3], &descriptor->device) < 0) {
         return -1;
@@ -244,7 +243,8 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
     descriptor->ndim = n_shape;
     descriptor->shape = dims;
     if (!ad_is_none(values[4])) {
-        int n_strides = parse_dims(values[4], "strides", dims + AD_MAX_NDIM);
+        int n_strides =
+            ad_parse_dims(values[4], "strides", dims + AD_MAX_NDIM);
         if (n_strides >= 0 && n_strides != n_shape) {
             PyErr_Format(PyExc_ValueError,
                          "strides has %d entries, but shape has %d", n_strides,

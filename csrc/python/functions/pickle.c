@@ -1,0 +1,492 @@
+/* What arrowdev/_pickle.py pickles: the parts of an Array, Tensor or Buffer in
+ * host memory, and the objects made of such parts. The parts may have been cut
+ * or changed, and are trusted no more than a foreign struct. */
+#include "python/functions/functions.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "compute/trim.h"
+#include "copy/copy.h"
+#include "copy/copy_tree.h"
+#include "support/py_owner.h"
+#include "validate/validate.h"
+
+/* What a buffer that is there and has no bytes points to. It has room for the
+ * first offset of an array without rows. */
+static const _Alignas(AD_ALIGNMENT) unsigned char zeros[AD_ALIGNMENT];
+
+/* --- the parts of an array ----------------------------------------------- */
+
+typedef struct parts {
+    ad_buffer_map map;
+    ad_state *state;
+    ad_plan plan;
+    const ad_piece *next; /* of the plan */
+    ad_owner *owner;      /* of all pieces */
+    uint32_t flags;       /* of all buffers */
+    PyObject *numbers;    /* a list of int, see array_parts() */
+    PyObject *buffers;    /* a list of Buffer or None */
+} parts;
+
+/* Steals `item`, which may be NULL. */
+static bool
+append(PyObject *list, PyObject *item)
+{
+    bool is_done = item != NULL && PyList_Append(list, item) == 0;
+    Py_XDECREF(item);
+    return is_done;
+}
+
+static PyObject *
+buffer_of_piece(const parts *self, const ad_piece *piece)
+{
+    const char *data = (const char *)piece->source + piece->offset;
+    if (piece->source == NULL) {
+        return Py_NewRef(Py_None);
+    }
+    if (piece->nbytes <= 0) {
+        data = (const char *)zeros;
+    }
+    return ad_buffer_object_new(self->state, (void *)data, 0,
+                                piece->nbytes > 0 ? piece->nbytes : 0, AD_CPU,
+                                self->flags, self->owner, NULL);
+}
+
+static ad_status
+add_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
+{
+    parts *self = (parts *)map;
+    int64_t n = node->spec.n_buffers;
+    ad_plan_set_rows(node, self->next);
+    const int64_t numbers[] = {node->spec.length, node->spec.offset,
+                               node->spec.null_count, n};
+    bool is_done = true;
+    for (size_t i = 0; is_done && i < 4; i++) {
+        is_done = append(self->numbers, PyLong_FromLongLong(numbers[i]));
+    }
+    for (int64_t i = 0; is_done && i < n; i++) {
+        is_done = append(self->buffers, buffer_of_piece(self, self->next++));
+    }
+    if (!is_done) {
+        PyErr_Clear();
+        return ad_fail_memory(err, (size_t)n * sizeof(ad_tensor_object));
+    }
+    return AD_OK;
+}
+
+/* The bytes that a copy would copy are the parts. */
+static ad_status
+take_parts(parts *self, const ad_array *array, ad_error *err)
+{
+    ad_plan *plan = &self->plan;
+    AD_RETURN_IF_ERR(ad_plan_make(array, NULL, plan, err));
+    AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
+    plan->allocations.items[plan->allocations.n++] =
+        ad_owner_ref(array->owner);
+    AD_RETURN_IF_ERR(ad_owner_group_new(
+        plan->allocations.items, plan->allocations.n, &self->owner, err));
+    self->next = plan->pieces.items;
+    return ad_map_buffers(array, &self->map, NULL, err);
+}
+
+static bool
+has_no_runs(const struct ArrowSchema *a, const struct ArrowSchema *b)
+{
+    return strcmp(a->format, "+r") != 0;
+}
+
+/* A copy takes run ends whole; an array that has been trimmed has those of its
+ * rows only. */
+static ad_status
+trim_runs(const ad_array *array, ad_array *out, ad_error *err)
+{
+    if (ad_schema_all(array->schema.node, array->schema.node, has_no_runs) ||
+        ad_array_is_trimmed(array)) {
+        ad_array_share(array, out);
+        return AD_OK;
+    }
+    return ad_array_trim(array, NULL, out, err);
+}
+
+/* (schema, numbers, buffers). `numbers` has length, offset, null count and
+ * number of buffers of each node, a node before its children, which are before
+ * its dictionary. `buffers` has the buffers of all nodes. */
+static PyObject *
+array_parts(ad_state *state, const ad_array *array)
+{
+    parts self = {
+        .map = {add_node},
+        .state = state,
+        .flags = array->readonly ? (uint32_t)AD_TENSOR_READONLY : 0,
+        .numbers = PyList_New(0),
+        .buffers = PyList_New(0),
+    };
+    ad_array trimmed;
+    PyObject *result = NULL;
+    ad_error err;
+    if (self.numbers != NULL && self.buffers != NULL) {
+        ad_status status = trim_runs(array, &trimmed, &err);
+        if (status == AD_OK) {
+            status = take_parts(&self, &trimmed, &err);
+            ad_array_clear(&trimmed);
+        }
+        result = status == AD_OK
+                     ? Py_BuildValue("(NNN)",
+                                     ad_schema_object_new(
+                                         state, ad_schema_ref(array->schema)),
+                                     PyList_AsTuple(self.numbers),
+                                     PyList_AsTuple(self.buffers))
+                     : ad_raise(state, &err);
+    }
+    ad_plan_clear(&self.plan);
+    ad_owner_unref(self.owner);
+    Py_XDECREF(self.numbers);
+    Py_XDECREF(self.buffers);
+    return result;
+}
+
+/* --- the parts of a tensor ----------------------------------------------- */
+
+#define KEPT_FLAGS                                                            \
+    (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE | AD_TENSOR_SUBBYTE_PADDED)
+
+/* (code, bits, lanes, shape, order, flags, buffer). A tensor that is
+ * contiguous in neither order is copied to row-major order. */
+static PyObject *
+tensor_parts(ad_state *state, const ad_tensor *tensor)
+{
+    ad_tensor_value value;
+    ad_error err;
+    int64_t low, high;
+    ad_status status = ad_tensor_require_size(tensor, &err);
+    if (status == AD_OK && (ad_tensor_is_contiguous(tensor, 'C') ||
+                            ad_tensor_is_contiguous(tensor, 'F'))) {
+        ad_tensor_share(tensor, &value);
+    } else if (status == AD_OK) {
+        status = ad_tensor_copy_to(tensor, AD_CPU, NULL, 'C', &value, &err);
+    }
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    const ad_tensor *block = &value.tensor;
+    ad_tensor_extent(block, &low, &high);
+    uint32_t flags = tensor->flags & KEPT_FLAGS;
+    PyObject *result = Py_BuildValue(
+        "(iiiNsIN)", block->dtype.code, block->dtype.bits, block->dtype.lanes,
+        ad_int_tuple(block->shape, block->ndim, 1),
+        ad_tensor_is_contiguous(block, 'C') ? "C" : "F", flags,
+        ad_buffer_object_new(state, ad_tensor_address(block), 0, high, AD_CPU,
+                             flags & AD_TENSOR_READONLY, block->owner, NULL));
+    ad_tensor_clear(&value.tensor);
+    return result;
+}
+
+PyObject *
+ad_function_parts(PyObject *module, PyObject *value)
+{
+    ad_state *state = ad_state_of_module(module);
+    if (ad_is_array(state, value)) {
+        return array_parts(state, ad_array_of(value));
+    }
+    if (ad_is_tensor(state, value)) {
+        return tensor_parts(state, ad_tensor_of(value));
+    }
+    PyErr_Format(PyExc_TypeError, "no Array, Tensor or Buffer: %.200s",
+                 Py_TYPE(value)->tp_name);
+    return NULL;
+}
+
+/* --- an array of its parts ----------------------------------------------- */
+
+/* A buffer of the pickle, or none. */
+typedef struct memory {
+    const void *data;
+    int64_t nbytes;
+    ad_owner *owner;
+    bool readonly;
+} memory;
+
+static int
+read_memory(PyObject *item, memory *out)
+{
+    const Py_buffer *view;
+    *out = (memory){0};
+    if (item == Py_None) {
+        return 0;
+    }
+    out->owner = ad_py_owner_of_buffer(item, PyBUF_SIMPLE, &view);
+    if (out->owner == NULL) {
+        return -1;
+    }
+    out->data = view->len > 0 ? view->buf : zeros;
+    out->nbytes = view->len;
+    out->readonly = view->readonly;
+    return 0;
+}
+
+typedef struct reading {
+    int64_t *numbers;
+    size_t n_numbers;
+    size_t number; /* the next one */
+    memory *buffers;
+    size_t n_buffers;
+    size_t buffer; /* the next one */
+} reading;
+
+static ad_status build_node(reading *self, ad_schema schema, ad_array *out,
+                            ad_error *err);
+
+/* Builds the children and, after them, the dictionary. */
+static ad_status
+build_below(reading *self, const struct ArrowSchema *schema, ad_owner *owner,
+            ad_array *below, ad_error *err)
+{
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        AD_RETURN_IF_ERR(build_node(
+            self, (ad_schema){schema->children[i], owner}, &below[i], err));
+    }
+    return schema->dictionary == NULL
+               ? AD_OK
+               : build_node(self, (ad_schema){schema->dictionary, owner},
+                            &below[schema->n_children], err);
+}
+
+/* The next n buffers of the pickle as those of one node. */
+static ad_status
+take_buffers(reading *self, size_t n, ad_array_spec *spec,
+             const void **addresses, ad_owner **owners, ad_error *err)
+{
+    const memory *buffers = &self->buffers[self->buffer];
+    self->buffer += n;
+    for (size_t i = 0; i < n; i++) {
+        addresses[i] = buffers[i].data;
+        owners[i] = buffers[i].owner;
+        spec->readonly |= buffers[i].readonly;
+    }
+    spec->buffers = addresses;
+    return ad_owner_group_new(owners, n, &spec->owner, err);
+}
+
+static ad_status
+build_node(reading *self, ad_schema schema, ad_array *out, ad_error *err)
+{
+    const int64_t *numbers = &self->numbers[self->number];
+    size_t n_below = (size_t)schema.node->n_children + 1;
+    self->number += 4;
+    if (self->number > self->n_numbers || numbers[3] < 0 ||
+        (uint64_t)numbers[3] > self->n_buffers - self->buffer) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                       "the pickle has fewer nodes or buffers than the type");
+    }
+    size_t n = (size_t)numbers[3];
+    size_t nbytes =
+        n_below * sizeof(ad_array) + n * (sizeof(void *) + sizeof(ad_owner *));
+    ad_array *below = calloc(1, nbytes);
+    if (below == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    const void **addresses = (const void **)&below[n_below];
+    ad_array_spec spec = {
+        .schema = schema,
+        .device = AD_CPU,
+        .length = numbers[0],
+        .offset = numbers[1],
+        .null_count = numbers[2],
+        .n_buffers = (int64_t)n,
+        .n_children = schema.node->n_children,
+        .children = below,
+        .dictionary =
+            schema.node->dictionary != NULL ? &below[n_below - 1] : NULL,
+    };
+    ad_status status = take_buffers(self, n, &spec, addresses,
+                                    (ad_owner **)&addresses[n], err);
+    if (status == AD_OK) {
+        status = build_below(self, schema.node, schema.owner, below, err);
+    }
+    if (status == AD_OK) {
+        status = ad_array_build(&spec, out, err);
+    }
+    ad_owner_unref(spec.owner);
+    for (size_t i = 0; i < n_below; i++) {
+        ad_array_clear(&below[i]);
+    }
+    free(below);
+    return status;
+}
+
+/* Checks that no buffer is shorter than the rows need. What a buffer needs may
+ * be read from another one of the node, which is checked first: sizes of views
+ * are last, offsets before their data. */
+static ad_status
+check_sizes(const ad_array *array, const memory **next, ad_error *err)
+{
+    const memory *buffers = *next;
+    int64_t n = array->node->n_buffers;
+    *next += n;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = (n > 3 ? i + n - 1 : i) % n; /* more than 3: views */
+        int64_t needed;
+        AD_RETURN_IF_ERR(ad_array_buffer_size(array, at, &needed, err));
+        if (needed > buffers[at].nbytes) {
+            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                           "buffer %" PRId64 " has %" PRId64
+                           " bytes, but its rows need %" PRId64,
+                           at, buffers[at].nbytes, needed);
+        }
+    }
+    int64_t n_below =
+        array->node->n_children + (array->node->dictionary != NULL);
+    for (int64_t i = 0; i < n_below; i++) {
+        ad_array below;
+        AD_RETURN_IF_ERR(ad_array_below(array, i, &below, err));
+        ad_status status = check_sizes(&below, next, err);
+        ad_array_clear(&below);
+        AD_RETURN_IF_ERR(status);
+    }
+    return AD_OK;
+}
+
+static ad_status
+build_array(reading *self, ad_schema schema, ad_array *out, ad_error *err)
+{
+    const memory *next = self->buffers;
+    AD_RETURN_IF_ERR(build_node(self, schema, out, err));
+    ad_status status = ad_array_validate(schema.node, out->node, err);
+    if (status == AD_OK) {
+        status = check_sizes(out, &next, err);
+    }
+    if (status == AD_OK) {
+        status = ad_array_validate_references(out, err);
+    }
+    if (status != AD_OK) {
+        ad_array_clear(out);
+    }
+    return status;
+}
+
+/* Reads the tuples of numbers and buffers. 0, or -1 with an exception. */
+static int
+read_tuples(PyObject *numbers, PyObject *buffers, reading *out)
+{
+    size_t n_numbers = (size_t)PyTuple_GET_SIZE(numbers);
+    size_t n_buffers = (size_t)PyTuple_GET_SIZE(buffers);
+    out->numbers = calloc(n_numbers + 1, sizeof(*out->numbers));
+    out->buffers = calloc(n_buffers + 1, sizeof(*out->buffers));
+    if (out->numbers == NULL || out->buffers == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < n_numbers; i++) {
+        PyObject *item = PyTuple_GET_ITEM(numbers, (Py_ssize_t)i);
+        if (ad_parse_count(item, "a number", &out->numbers[i]) < 0) {
+            return -1;
+        }
+    }
+    out->n_numbers = n_numbers;
+    for (size_t i = 0; i < n_buffers; i++) {
+        PyObject *item = PyTuple_GET_ITEM(buffers, (Py_ssize_t)i);
+        if (read_memory(item, &out->buffers[i]) < 0) {
+            return -1;
+        }
+        out->n_buffers = i + 1;
+    }
+    return 0;
+}
+
+PyObject *
+ad_function_array_of_parts(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    reading self = {0};
+    PyObject *schema, *numbers, *buffers;
+    PyObject *result = NULL;
+    ad_array array;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "O!O!O!", state->schema_type, &schema,
+                          &PyTuple_Type, &numbers, &PyTuple_Type, &buffers)) {
+        return NULL;
+    }
+    if (read_tuples(numbers, buffers, &self) == 0) {
+        result = build_array(&self, ((ad_schema_object *)schema)->schema,
+                             &array, &err) == AD_OK
+                     ? ad_array_object_new(state, &array)
+                     : ad_raise(state, &err);
+    }
+    for (size_t i = 0; i < self.n_buffers; i++) {
+        ad_owner_unref(self.buffers[i].owner);
+    }
+    free(self.numbers);
+    free(self.buffers);
+    return result;
+}
+
+/* --- a tensor of its parts ----------------------------------------------- */
+
+static void
+set_column_major(ad_tensor *tensor)
+{
+    int64_t stride = 1;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        tensor->strides[i] = stride;
+        stride *= tensor->shape[i];
+    }
+}
+
+/* Makes a tensor over the whole of `block`. */
+static ad_status
+build_tensor(const ad_tensor_descriptor *descriptor, char order,
+             const memory *block, ad_tensor_value *out, ad_error *err)
+{
+    int64_t low, high;
+    AD_RETURN_IF_ERR(ad_tensor_check(descriptor, "the pickle", out, err));
+    if (order == 'F' && ad_tensor_size(&out->tensor) > 0) {
+        set_column_major(&out->tensor);
+    }
+    ad_tensor_extent(&out->tensor, &low, &high);
+    if (high != block->nbytes) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "the pickle has %" PRId64
+                       " bytes of elements, but its shape needs %" PRId64,
+                       block->nbytes, high);
+    }
+    return AD_OK;
+}
+
+PyObject *
+ad_function_tensor_of_parts(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    int is_buffer, order;
+    ad_tensor_descriptor descriptor = {.device = AD_CPU};
+    int64_t shape[AD_MAX_NDIM];
+    PyObject *dims, *item;
+    memory block;
+    ad_tensor_value value;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "pbbHO!CIO", &is_buffer,
+                          &descriptor.dtype.code, &descriptor.dtype.bits,
+                          &descriptor.dtype.lanes, &PyTuple_Type, &dims,
+                          &order, &descriptor.flags, &item) ||
+        (descriptor.ndim = ad_parse_dims(dims, "shape", shape)) < 0 ||
+        read_memory(item, &block) < 0) {
+        return NULL;
+    }
+    descriptor.data = (void *)block.data;
+    descriptor.shape = shape;
+    descriptor.flags &= KEPT_FLAGS;
+    descriptor.flags |= block.readonly ? AD_TENSOR_READONLY : 0;
+    ad_status status =
+        build_tensor(&descriptor, (char)order, &block, &value, &err);
+    value.tensor.owner = block.owner;
+    if (status == AD_OK && is_buffer && descriptor.ndim != 1) {
+        status = ad_fail(&err, AD_ERR_VALUE, NULL, NULL,
+                         "a Buffer of %d dimensions", descriptor.ndim);
+    }
+    if (status != AD_OK) {
+        ad_owner_unref(block.owner);
+        return ad_raise(state, &err);
+    }
+    return ad_tensor_object_of_type(
+        is_buffer ? state->buffer_type : state->tensor_type, &value.tensor);
+}

@@ -1,0 +1,191 @@
+/* The parts of a Schema that arrowdev/_pickle.py pickles, and back. */
+#include "python/functions/functions.h"
+
+#include <stdlib.h>
+
+#include "model/metadata.h"
+#include "support/errors.h"
+
+/* --- parts --------------------------------------------------------------- */
+
+static PyObject *
+bytes_of(const char *text)
+{
+    return PyBytes_FromString(text != NULL ? text : "");
+}
+
+/* The pairs in their order, as a tuple of key, value, key, value. */
+static PyObject *
+metadata_parts(ad_state *state, const char *blob)
+{
+    ad_metadata_reader reader;
+    ad_metadata_pair pair;
+    ad_error err;
+    bool done = false;
+    if (blob == NULL) {
+        Py_RETURN_NONE;
+    }
+    ad_status status = ad_metadata_begin(&reader, blob, &err);
+    PyObject *list = status == AD_OK ? PyList_New(0) : ad_raise(state, &err);
+    while (list != NULL) {
+        status = ad_metadata_next(&reader, &pair, &done, &err);
+        if (status == AD_OK && done) {
+            break;
+        }
+        PyObject *both =
+            status == AD_OK
+                ? Py_BuildValue("(y#y#)", pair.key,
+                                (Py_ssize_t)pair.key_length, pair.value,
+                                (Py_ssize_t)pair.value_length)
+                : ad_raise(state, &err);
+        Py_ssize_t end = PyList_GET_SIZE(list);
+        if (both == NULL || PyList_SetSlice(list, end, end, both) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(both);
+    }
+    PyObject *result = list != NULL ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return result;
+}
+
+/* (format, name, metadata, flags, children, dictionary). */
+static PyObject *
+node_parts(ad_state *state, const struct ArrowSchema *node)
+{
+    PyObject *children = PyTuple_New((Py_ssize_t)node->n_children);
+    for (int64_t i = 0; children != NULL && i < node->n_children; i++) {
+        PyObject *child = node_parts(state, node->children[i]);
+        if (child == NULL) {
+            Py_CLEAR(children);
+        } else {
+            PyTuple_SET_ITEM(children, (Py_ssize_t)i, child);
+        }
+    }
+    if (children == NULL) {
+        return NULL;
+    }
+    return Py_BuildValue(
+        "(NNNLNN)", bytes_of(node->format), bytes_of(node->name),
+        metadata_parts(state, node->metadata), (long long)node->flags,
+        children,
+        node->dictionary != NULL ? node_parts(state, node->dictionary)
+                                 : Py_NewRef(Py_None));
+}
+
+PyObject *
+ad_function_schema_parts(PyObject *module, PyObject *value)
+{
+    ad_state *state = ad_state_of_module(module);
+    if (Py_TYPE(value) != (PyTypeObject *)state->schema_type) {
+        PyErr_Format(PyExc_TypeError, "no Schema: %.200s",
+                     Py_TYPE(value)->tp_name);
+        return NULL;
+    }
+    return node_parts(state, ((ad_schema_object *)value)->schema.node);
+}
+
+/* --- a schema of its parts ----------------------------------------------- */
+
+static int build_node(ad_state *state, PyObject *parts, int depth,
+                      ad_schema *out);
+
+/* Makes a malloc'ed blob of key, value, key, value; NULL of None. */
+static int
+build_metadata(ad_state *state, PyObject *parts, char **out)
+{
+    *out = NULL;
+    if (parts == Py_None) {
+        return 0;
+    }
+    PyObject *pairs = PyList_New(0);
+    Py_ssize_t n = PyTuple_Check(parts) ? PyTuple_GET_SIZE(parts) : 0;
+    for (Py_ssize_t i = 0; pairs != NULL && i + 1 < n; i += 2) {
+        PyObject *pair = PyTuple_GetSlice(parts, i, i + 2);
+        if (pair == NULL || PyList_Append(pairs, pair) < 0) {
+            Py_CLEAR(pairs);
+        }
+        Py_XDECREF(pair);
+    }
+    int result =
+        pairs != NULL ? ad_metadata_from_pairs(state, pairs, out) : -1;
+    Py_XDECREF(pairs);
+    return result;
+}
+
+/* Builds the children and, after them, the dictionary. */
+static int
+build_below(ad_state *state, PyObject *children, PyObject *dictionary,
+            int depth, ad_schema *below)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(children);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (build_node(state, PyTuple_GET_ITEM(children, i), depth + 1,
+                       &below[i]) < 0) {
+            return -1;
+        }
+    }
+    return dictionary == Py_None
+               ? 0
+               : build_node(state, dictionary, depth + 1, &below[n]);
+}
+
+static int
+build_node(ad_state *state, PyObject *parts, int depth, ad_schema *out)
+{
+    PyObject *metadata, *children, *dictionary;
+    long long flags;
+    ad_schema_spec spec = {0};
+    char *blob = NULL;
+    ad_error err;
+    if (!PyTuple_Check(parts) || depth > AD_MAX_DEPTH) {
+        PyErr_SetString(PyExc_ValueError, "these are no parts of a Schema");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(parts, "yyOLO!O", &spec.format, &spec.name,
+                          &metadata, &flags, &PyTuple_Type, &children,
+                          &dictionary)) {
+        return -1;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(children);
+    ad_schema *below = PyMem_Calloc((size_t)n + 1, sizeof(*below));
+    if (below == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int result = build_below(state, children, dictionary, depth, below);
+    if (result == 0) {
+        result = build_metadata(state, metadata, &blob);
+    }
+    if (result == 0) {
+        spec.flags = flags;
+        spec.n_children = n;
+        spec.children = below;
+        spec.dictionary = dictionary != Py_None ? &below[n] : NULL;
+        spec.metadata = blob;
+        result =
+            ad_raise_status(state, ad_schema_build(&spec, out, &err), &err);
+    }
+    for (Py_ssize_t i = 0; i <= n; i++) {
+        ad_schema_unref(below[i]);
+    }
+    PyMem_Free(below);
+    free(blob);
+    return result;
+}
+
+PyObject *
+ad_function_schema_of_parts(PyObject *module, PyObject *parts)
+{
+    ad_state *state = ad_state_of_module(module);
+    ad_schema schema;
+    ad_error err;
+    if (build_node(state, parts, 1, &schema) < 0) {
+        return NULL;
+    }
+    if (ad_schema_validate(schema.node, &err) != AD_OK) {
+        ad_schema_unref(schema);
+        return ad_raise(state, &err);
+    }
+    return ad_schema_object_new(state, schema);
+}
