@@ -85,14 +85,19 @@ ROWS = (
     Row("export + import of a column from C", "pass_on.timeit(100)",
         "from from_c import pass_on, produce", minus="produce.timeit(100)", per=100, loops=20,
         needs="compiler"),
+    Row("stream: batch handed on, in C", "through.timeit(100)",
+        "through = Drain(exported(stream_of(1))); alone = Drain(producer(1))",
+        minus="alone.timeit(100)", per=100, loops=20, needs="streams"),
+    Row("stream: batch of one column in Python", "next(stream)", "stream = stream_of(1)",
+        needs="streams"),
     Row("torch int64 -> capsules", f"ad.array(t){PAIR}", "t = torch.arange(1000)", needs="torch"),
     Row("torch float32 -> capsules", f"ad.array(t){PAIR}", "t = torch.rand(1000)", needs="torch"),
 )  # fmt: skip
 
 
 def is_there(need):
-    """Is the library installed? The stand-in driver and extensions take a C compiler."""
-    if need in ("standin", "compiler"):
+    """Is the library installed? Other needs are met by a C compiler."""
+    if need in ("standin", "compiler", "streams"):
         return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc"))
     return importlib.util.find_spec(need) is not None
 
@@ -126,6 +131,10 @@ def work(need, only):
         import standin
 
         common |= vars(standin)
+    if need == "streams":
+        import streams
+
+        common |= vars(streams)
     import numpy as np
 
     import arrowdev as ad

@@ -212,6 +212,7 @@ ad_array_stream_new(ad_error *err)
     self->shape = NULL;
     self->device_type = ARROW_DEVICE_CPU;
     self->condition = AD_STREAM_OPEN;
+    self->is_called = self->is_left = false;
     self->is_host = false;
     self->device.release = NULL;
     self->host.release = NULL;

@@ -22,6 +22,10 @@ struct ad_array_stream {
     int64_t n_columns;
     int32_t device_type;
     ad_array_stream_condition condition;
+    /* A get_next of an exported struct runs. A release of the struct then
+     * leaves its reference to the call, which drops it. */
+    bool is_called;
+    bool is_left;
     /* The stream reads one of the next three. The release of an unused struct
      * is NULL. */
     bool is_host; /* a foreign struct is in `host`, not in `device` */

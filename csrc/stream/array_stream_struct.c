@@ -129,12 +129,14 @@ wait_for_batch(ad_array_stream *self, struct ArrowDeviceArray *batch)
     return status == AD_OK ? 0 : ad_array_stream_drop_batch(self, batch);
 }
 
-/* Holds a reference, since the call may run a generator that closes the reader
- * that made the call, which releases the struct. */
+/* The call may run a generator that closes the reader that made the call,
+ * which releases the struct. A reference for each call would take two locked
+ * instructions, as long as all the rest of the call. */
 static int
 export_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
 {
-    ad_array_stream_ref(self);
+    const bool is_nested = self->is_called;
+    self->is_called = true;
     int code = self->pull(self, out);
     if (code == 0 && out->array.release != NULL && out->sync_event != NULL) {
         if (out->device_type == ARROW_DEVICE_CPU) {
@@ -143,8 +145,24 @@ export_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
             code = wait_for_batch(self, out);
         }
     }
-    ad_array_stream_unref(self);
+    self->is_called = is_nested;
+    if (self->is_left && !is_nested) {
+        self->is_left = false;
+        ad_array_stream_unref(self);
+    }
     return code == 0 ? 0 : ad_errno_or(code, EIO);
+}
+
+/* Drops the reference of a struct. A later one during the same call need not
+ * be left to it. */
+static void
+export_release(ad_array_stream *self)
+{
+    if (self != NULL && self->is_called && !self->is_left) {
+        self->is_left = true;
+    } else {
+        ad_array_stream_unref(self);
+    }
 }
 
 /* The callbacks that are alike in both structs. A release clears private_data,
@@ -166,7 +184,7 @@ export_next(ad_array_stream *self, bool is_host, struct ArrowDeviceArray *out)
         ad_array_stream *stream = self->private_data;                         \
         self->release = NULL;                                                 \
         self->private_data = NULL;                                            \
-        ad_array_stream_unref(stream);                                        \
+        export_release(stream);                                               \
     }
 
 CALLBACKS(device, ArrowDeviceArrayStream)

@@ -574,6 +574,65 @@ test_one_array(void)
     tree_check_all_gone();
 }
 
+/* A source that releases both structs of its stream, in the call of one of
+ * them or in a call within that call. */
+typedef struct leaving {
+    ad_batch_source base;
+    struct ArrowDeviceArrayStream *holders[2];
+    int n_nested; /* calls within the call */
+    bool is_destroyed;
+} leaving;
+
+static ad_status
+leaving_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *e)
+{
+    leaving *self = (leaving *)base;
+    struct ArrowDeviceArray batch;
+    if (self->n_nested-- > 0) {
+        CHECK_INT(self->holders[1]->get_next(self->holders[1], &batch), 0);
+        CHECK(batch.array.release == NULL);
+    } else {
+        self->holders[0]->release(self->holders[0]);
+        self->holders[1]->release(self->holders[1]);
+    }
+    CHECK(!self->is_destroyed);
+    *is_end = true;
+    return AD_OK;
+}
+
+static void
+leaving_destroy(ad_batch_source *base)
+{
+    ((leaving *)base)->is_destroyed = true;
+}
+
+/* The stream lives until the outermost call has ended. */
+static void
+test_release_during_calls(void)
+{
+    for (int n_nested = 0; n_nested < 3; n_nested++) {
+        ad_array_stream *stream;
+        struct ArrowDeviceArray batch;
+        leaving source = {
+            .base = {.next = leaving_next, .destroy = leaving_destroy},
+            .n_nested = n_nested};
+        CHECK_INT(ad_array_stream_from_source(&source.base, (ad_schema){0},
+                                              ARROW_DEVICE_CPU, &stream, &err),
+                  AD_OK);
+        for (int i = 0; i < 2; i++) {
+            CHECK_INT(ad_array_stream_export_device(stream, &source.holders[i],
+                                                    &err),
+                      AD_OK);
+        }
+        ad_array_stream_unref(stream);
+        CHECK_INT(source.holders[0]->get_next(source.holders[0], &batch), 0);
+        CHECK(batch.array.release == NULL);
+        CHECK(source.is_destroyed);
+        ad_device_stream_holder_free(source.holders[0]);
+        ad_device_stream_holder_free(source.holders[1]);
+    }
+}
+
 int
 main(void)
 {
@@ -598,6 +657,7 @@ main(void)
         CHECK_TEST(test_plain_batches_are_validated),
         CHECK_TEST(test_own_stream_is_unwrapped),
         CHECK_TEST(test_unused_holder_releases),
+        CHECK_TEST(test_release_during_calls),
         CHECK_TEST(test_host_export),
         CHECK_TEST(test_one_array),
     };
