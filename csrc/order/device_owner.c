@@ -1,6 +1,5 @@
 #include "order/device_owner.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "abi/arrow_c.h"
@@ -45,11 +44,10 @@ typedef struct device_owner {
     bool has_exempt;
     ad_stream exempt;
     ad_context exempt_context;
-    uint64_t exempt_thread; /* as recorded_stream.thread */
-    unsigned generation;    /* of the process that made it */
-    pthread_mutex_t lock;   /* for writers; readers need none */
-    _Atomic(recorded_stream *) streams;
-    unsigned n_streams;
+    uint64_t exempt_thread;             /* as recorded_stream.thread */
+    unsigned generation;                /* of the process that made it */
+    _Atomic(recorded_stream *) streams; /* only grows; there is no lock */
+    atomic_uint n_streams;              /* at least their number */
     recorded_stream inline_streams[N_INLINE_STREAMS];
 } device_owner;
 
@@ -399,7 +397,6 @@ device_owner_destroy(ad_owner *base)
         release_after_streams(self);
         drop_streams(self);
     }
-    pthread_mutex_destroy(&self->lock);
     if (!is_behind) {
         free(self);
     }
@@ -414,15 +411,21 @@ static const ad_owner_ops device_owner_ops = {.destroy = device_owner_destroy,
 
 /* --- construction -------------------------------------------------------- */
 
+/* By assignment: to clear the streams, too, would take longer than all the
+ * rest. */
 static void
 init(device_owner *self, ad_owner *inner, ad_context context,
      const ad_stream_choice *free_stream)
 {
-    *self = (device_owner){.inner = inner,
-                           .context = context,
-                           .generation = ad_process_generation(),
-                           .lock = PTHREAD_MUTEX_INITIALIZER};
     ad_owner_init(&self->base, &device_owner_ops);
+    self->inner = inner;
+    self->is_behind_inner = false;
+    self->context = context;
+    self->free_stream_keep = NULL;
+    self->has_exempt = false;
+    self->generation = ad_process_generation();
+    atomic_init(&self->streams, NULL);
+    atomic_init(&self->n_streams, 0);
     /* On a stream that is out of order a wait does not order later work. */
     self->has_free_stream =
         free_stream != NULL && free_stream->is_given &&
@@ -541,27 +544,25 @@ is_exempt(const device_owner *self, const recorded_stream *wanted)
            ad_context_equal(self->exempt_context, wanted->context);
 }
 
+/* Two threads may both record a stream, which costs a second event at the
+ * release. */
 static ad_status
-add_stream_locked(device_owner *self, const recorded_stream *wanted,
-                  ad_error *err)
+add_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
 {
-    recorded_stream *added;
-    if (is_recorded(self, wanted)) {
-        return AD_OK;
-    }
-    if (self->n_streams < N_INLINE_STREAMS) {
-        added = &self->inline_streams[self->n_streams];
-    } else {
-        added = malloc(sizeof(*added));
-        if (added == NULL) {
-            return ad_fail_memory(err, sizeof(*added));
-        }
+    unsigned index = atomic_fetch_add(&self->n_streams, 1);
+    recorded_stream *added = index < N_INLINE_STREAMS
+                                 ? &self->inline_streams[index]
+                                 : malloc(sizeof(*added));
+    if (added == NULL) {
+        return ad_fail_memory(err, sizeof(*added));
     }
     *added = *wanted;
     ad_owner_ref(added->keep);
     added->next = atomic_load_explicit(&self->streams, memory_order_relaxed);
-    atomic_store_explicit(&self->streams, added, memory_order_release);
-    self->n_streams++;
+    while (!atomic_compare_exchange_weak_explicit(&self->streams, &added->next,
+                                                  added, memory_order_release,
+                                                  memory_order_relaxed)) {
+    }
     return AD_OK;
 }
 
@@ -581,10 +582,7 @@ record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
                            ? IN_GRAPH
                            : ON_STREAM;
     }
-    pthread_mutex_lock(&self->lock);
-    ad_status status = add_stream_locked(self, wanted, err);
-    pthread_mutex_unlock(&self->lock);
-    return status;
+    return add_stream(self, wanted, err);
 }
 
 static ad_status

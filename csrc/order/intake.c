@@ -121,7 +121,7 @@ static bool
 is_dead(const struct ad_backend *backend, ad_context context, ad_stream stream)
 {
     return !ad_stream_is_usable(backend, context, stream) &&
-           !ad_stream_query_captured(context, stream);
+           !ad_stream_is_captured(context, stream);
 }
 
 /* After a device reset all streams of the context are dead. */

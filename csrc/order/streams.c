@@ -182,10 +182,10 @@ ad_sync_take(ad_context_cache *cache)
 bool
 ad_sync_give(ad_sync *sync)
 {
-    const size_t first = ad_thread_number();
     if (sync->cell != NULL && give_to(sync->cell, sync)) {
         return true;
     }
+    const size_t first = ad_thread_number();
     for (size_t i = 0; i < AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL; i++) {
         if (give_to(cell_at(sync->cache, first, i), sync)) {
             return true;
@@ -205,17 +205,6 @@ ad_context_complete(const struct ad_backend *backend, ad_context context,
     }
     *out = context;
     return AD_OK;
-}
-
-bool
-ad_stream_query_captured(ad_context context, ad_stream stream)
-{
-    bool is_captured = false;
-    const struct ad_backend *backend = ad_backend_for(context.device.type);
-    return (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
-           backend->stream_is_capturing(context, stream, &is_captured, NULL) ==
-               AD_OK &&
-           is_captured;
 }
 
 ad_status

@@ -23,14 +23,17 @@ typedef struct ad_stream_choice {
 /* Whether the stream is being captured into a graph. False for a stream whose
  * query fails, because it was destroyed. The legacy default stream cannot be
  * captured, and is not queried. */
-bool ad_stream_query_captured(ad_context context, ad_stream stream);
-
 static inline bool
 ad_stream_is_captured(ad_context context, ad_stream stream)
 {
-    return (!ad_stream_is_default(context.device, stream) ||
+    const struct ad_backend *backend = ad_backend_in_use(context.device.type);
+    bool is_captured = false;
+    return backend != NULL && (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
+           (!ad_stream_is_default(context.device, stream) ||
             ad_stream_is_per_thread(context.device, stream)) &&
-           ad_stream_query_captured(context, stream);
+           backend->stream_is_capturing(context, stream, &is_captured, NULL) ==
+               AD_OK &&
+           is_captured;
 }
 
 /* AD_ERR_EXCHANGE, "capture", if the stream is being captured. Called before

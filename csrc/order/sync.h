@@ -3,9 +3,8 @@
  * Syncs and waits, arrowdev's own streams, the context cache, device memory,
  * device owners with their recorded streams, and the deferred release. Any
  * backend call may fail. Any thread may call this layer, with or without the
- * GIL. Locks: one for each device owner, and one for the list of deferred
- * releases. No lock is held while a runtime, a release function or Python is
- * called.
+ * GIL. There is one lock, for the list of deferred releases. It is not held
+ * while a runtime, a release function or Python is called.
  */
 
 /* ad_sync: the readiness of data. Everything that is made from one import

@@ -175,8 +175,9 @@ check_may_copy(const ad_tensor *tensor, const export_request *request,
                       ad_device_format(request->device, to));
 }
 
-/* Prepares the exported tensor: the tensor itself, possibly under another
- * device, or a copy of it on the consumer's stream. */
+/* Prepares the exported tensor of a request that names a device or a copy: the
+ * tensor itself, possibly under another device, or a copy of it on the
+ * consumer's stream. */
 static ad_status
 prepare(const ad_tensor *tensor, const export_request *request,
         const ad_stream_choice *consumer, ad_tensor_value *copied,
@@ -222,14 +223,18 @@ make_managed(const ad_tensor *tensor, const export_request *request,
              ad_error *err)
 {
     ad_tensor_value copied;
-    ad_tensor given;
-    bool is_copy;
-    AD_RETURN_IF_ERR(
-        prepare(tensor, request, consumer, &copied, &given, &is_copy, err));
-    ad_status status = order_consumer(&given, consumer, no_sync, is_copy, err);
+    ad_tensor prepared;
+    const ad_tensor *given = tensor;
+    bool is_copy = false;
+    if (request->has_device || request->copy == AD_COPY_ALWAYS) {
+        AD_RETURN_IF_ERR(prepare(tensor, request, consumer, &copied, &prepared,
+                                 &is_copy, err));
+        given = &prepared;
+    }
+    ad_status status = order_consumer(given, consumer, no_sync, is_copy, err);
     if (status == AD_OK) {
         status =
-            ad_dlpack_give(&given, request->is_versioned, is_copy, out, err);
+            ad_dlpack_give(given, request->is_versioned, is_copy, out, err);
     }
     if (is_copy) {
         ad_tensor_clear(&copied.tensor);

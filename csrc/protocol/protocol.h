@@ -239,7 +239,13 @@ int ad_read_choice(ad_state *state, PyObject *value, ad_device device,
                    bool *no_sync, ad_stream_choice *out);
 
 /* Drops the reference; a pending exception stays set. */
-void ad_choice_clear(ad_stream_choice *choice);
+static inline void
+ad_choice_clear(ad_stream_choice *choice)
+{
+    ad_owner_unref(choice->keep);
+    choice->is_given = false;
+    choice->keep = NULL;
+}
 
 /* Returns whether the type or one of its bases has this name and is of this
  * module or one of its submodules. Sets no exception. */
@@ -260,7 +266,13 @@ const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
 
 /* The stream that None means on this device type: the legacy default stream.
  * Returns false if the type has none. */
-bool ad_default_stream(int32_t device_type, ad_stream *out);
+static inline bool
+ad_default_stream(int32_t device_type, ad_stream *out)
+{
+    uint32_t traits = ad_device_traits(device_type);
+    *out = ad_stream_legacy((ad_device){device_type, 0});
+    return (traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
+}
 
 /* The current stream of the library of this type, if the type or one of its
  * bases has an exchange table of DLPack. Returns 1, 0 if there is no table or
@@ -293,9 +305,14 @@ AD_MUST_CHECK ad_status ad_order_thread(const ad_tensor *tensor,
 
 /* Records in the sync that work on the data of this tensor may be pending on
  * the stream `producer`. */
-AD_MUST_CHECK ad_status ad_order_pending(ad_tensor *tensor,
-                                         const ad_stream_choice *producer,
-                                         ad_error *err);
+static inline ad_status
+ad_order_pending(ad_tensor *tensor, const ad_stream_choice *producer,
+                 ad_error *err)
+{
+    return ad_sync_pending((ad_context){.device = tensor->device},
+                           producer->stream, producer->keep, &tensor->sync,
+                           err);
+}
 
 /* Returns whether there is nothing to order: host memory that is ready. */
 static inline bool

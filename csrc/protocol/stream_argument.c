@@ -76,7 +76,8 @@ read_number(PyObject *value, ad_stream_argument *out)
         return 0;
     }
     int overflow;
-    PyObject *index = PyNumber_Index(value);
+    PyObject *index =
+        PyLong_CheckExact(value) ? Py_NewRef(value) : PyNumber_Index(value);
     long long number =
         index != NULL ? PyLong_AsLongLongAndOverflow(index, &overflow) : 0;
     Py_XDECREF(index);
@@ -413,26 +414,24 @@ ad_stream_argument_choice(const ad_stream_argument *argument,
     return out->keep != NULL ? 0 : -1;
 }
 
-int
-ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
-                 ad_device device, bool *no_sync, ad_stream_choice *out)
+/* ad_choose_stream for an argument that may be changed. */
+static int
+choose(ad_state *state, ad_stream_argument *argument, ad_device device,
+       bool *no_sync, ad_stream_choice *out)
 {
-    *out = (ad_stream_choice){.is_given = false};
+    out->is_given = false;
+    out->keep = NULL;
     if (no_sync != NULL) {
         *no_sync = false;
     }
-    if (argument == NULL || argument->kind == AD_STREAM_ABSENT) {
+    if (argument->kind == AD_STREAM_ABSENT) {
         return 0;
     }
-    ad_stream_argument fitted = *argument;
-    /* The queue of a stream object may have been replaced and freed since. */
-    if ((argument->object != argument->value && argument->object != NULL &&
-         read_object(state, argument->value, &fitted) < 0) ||
-        fit(state, device, &fitted) < 0) {
+    if (fit(state, device, argument) < 0) {
         return -1;
     }
-    if (fitted.kind != AD_STREAM_OFF) {
-        return ad_stream_argument_choice(&fitted, out);
+    if (argument->kind != AD_STREAM_OFF) {
+        return ad_stream_argument_choice(argument, out);
     }
     if (no_sync == NULL) {
         PyErr_SetString(PyExc_ValueError,
@@ -445,20 +444,30 @@ ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
 }
 
 int
+ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
+                 ad_device device, bool *no_sync, ad_stream_choice *out)
+{
+    ad_stream_argument fitted = {.kind = AD_STREAM_ABSENT};
+    *out = (ad_stream_choice){.is_given = false};
+    if (argument != NULL) {
+        fitted = *argument;
+    }
+    /* The queue of a stream object may have been replaced and freed since. */
+    return fitted.object != fitted.value && fitted.object != NULL &&
+                   read_object(state, fitted.value, &fitted) < 0
+               ? -1
+               : choose(state, &fitted, device, no_sync, out);
+}
+
+int
 ad_read_choice(ad_state *state, PyObject *value, ad_device device,
                bool *no_sync, ad_stream_choice *out)
 {
     ad_stream_argument argument;
+    *out = (ad_stream_choice){.is_given = false};
     return ad_parse_stream(state, value, &argument) < 0
                ? -1
-               : ad_choose_stream(state, &argument, device, no_sync, out);
-}
-
-void
-ad_choice_clear(ad_stream_choice *choice)
-{
-    ad_owner_unref(choice->keep);
-    *choice = (ad_stream_choice){.is_given = false};
+               : choose(state, &argument, device, no_sync, out);
 }
 
 bool
@@ -497,14 +506,6 @@ ad_request_copy_stream(const ad_request *request)
 }
 
 /* --- order: what both tables of synchronization.md have in common -------- */
-
-bool
-ad_default_stream(int32_t device_type, ad_stream *out)
-{
-    uint32_t traits = ad_device_traits(device_type);
-    *out = ad_stream_legacy((ad_device){device_type, 0});
-    return (traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
-}
 
 int32_t
 ad_cuda_means(void)
@@ -582,13 +583,4 @@ ad_order_thread(const ad_tensor *tensor, const char *what, ad_error *err)
     }
     return ad_order_use(device, tensor->sync, tensor->owner, &consumer, what,
                         err);
-}
-
-ad_status
-ad_order_pending(ad_tensor *tensor, const ad_stream_choice *producer,
-                 ad_error *err)
-{
-    ad_context context = {tensor->device, NULL};
-    return ad_sync_pending(context, producer->stream, producer->keep,
-                           &tensor->sync, err);
 }

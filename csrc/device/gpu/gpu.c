@@ -123,14 +123,10 @@ ad_gpu_check_id(const struct ad_gpu *gpu, ad_device device, ad_error *err)
 }
 
 ad_status
-ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
-                    ad_device wanted, ad_device found, ad_error *err)
+ad_gpu_fail_stream(const struct ad_gpu *gpu, ad_stream stream,
+                   ad_device wanted, ad_device found, ad_error *err)
 {
     char on[AD_DEVICE_NAME_SIZE], for_data[AD_DEVICE_NAME_SIZE];
-    if (wanted.type != gpu->device_type || wanted.id < 0 ||
-        wanted.id == found.id) {
-        return AD_OK;
-    }
     ad_device_format(wanted, for_data);
     ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
             "%s stream 0x%zx runs on %s, but is named for data on %s",
@@ -404,24 +400,28 @@ enters_for(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
     return entered.code == AD_GPU_SUCCESS;
 }
 
-ad_status
-ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
-                           ad_error *err)
+/* The uncommon case is a separate function, so that the common one needs
+ * neither a stack frame nor a scope. */
+#define SELDOM __attribute__((noinline, cold))
+
+/* For a default stream, or after a call that returned `code`. */
+static SELDOM ad_status
+ask_capture_inside(ad_context context, ad_stream stream, bool *out, int code,
+                   ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
-    int state = 0; /* 1: active, 2: invalidated, but not ended yet */
-    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
-    if (!has_handle(context, stream)) {
-        result = enter(gpu, context, &scope);
+    int state = 0;
+    ad_gpu_result result = {code, gpu->names.stream_is_capturing};
+    bool is_inside = has_handle(context, stream);
+    if (is_inside) {
+        is_inside = enters_after(gpu, context, code, &scope);
+    } else {
+        ad_gpu_result entered = enter(gpu, context, &scope);
+        is_inside = entered.code == AD_GPU_SUCCESS;
+        result = is_inside ? result : entered;
     }
-    if (result.code == AD_GPU_SUCCESS) {
-        result = (ad_gpu_result){
-            gpu->calls->stream_is_capturing(ad_gpu_handle(stream), &state),
-            gpu->names.stream_is_capturing};
-    }
-    if (has_handle(context, stream) &&
-        enters_after(gpu, context, result.code, &scope)) {
+    if (is_inside) {
         result.code =
             gpu->calls->stream_is_capturing(ad_gpu_handle(stream), &state);
     }
@@ -430,9 +430,22 @@ ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
     return ad_gpu_check(gpu, context.device, result, err);
 }
 
-/* The uncommon case is a separate function, so that the common one needs
- * neither a stack frame nor a scope. */
-#define SELDOM __attribute__((noinline, cold))
+ad_status
+ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
+                           ad_error *err)
+{
+    int state = 0; /* 1: active, 2: invalidated, but not ended yet */
+    int code = AD_GPU_SUCCESS;
+    if (has_handle(context, stream)) {
+        code = ad_gpu_of(context.device)
+                   ->calls->stream_is_capturing(ad_gpu_handle(stream), &state);
+        if (code == AD_GPU_SUCCESS) {
+            *out = state != 0;
+            return AD_OK;
+        }
+    }
+    return ask_capture_inside(context, stream, out, code, err);
+}
 
 /* For a default stream, or after a call that returned `code`. */
 static SELDOM ad_status

@@ -180,9 +180,18 @@ ad_status ad_gpu_check_id(const struct ad_gpu *gpu, ad_device device,
 
 /* Fail if a stream of `found` is passed for data on another device. Pinned and
  * managed memory is usable on any device. */
-ad_status ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
-                              ad_device wanted, ad_device found,
-                              ad_error *err);
+ad_status ad_gpu_fail_stream(const struct ad_gpu *gpu, ad_stream stream,
+                             ad_device wanted, ad_device found, ad_error *err);
+
+static inline ad_status
+ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
+                    ad_device wanted, ad_device found, ad_error *err)
+{
+    return wanted.id == found.id || wanted.id < 0 ||
+                   wanted.type != gpu->device_type
+               ? AD_OK
+               : ad_gpu_fail_stream(gpu, stream, wanted, found, err);
+}
 
 /* Fail: memory of a kind that this version does not support. */
 ad_status ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device,
