@@ -71,16 +71,6 @@ ad_device_parse(const char *text, ad_device *out)
     return false;
 }
 
-bool
-ad_device_equal(ad_device a, ad_device b)
-{
-    if (a.type != b.type) {
-        return false;
-    }
-    return a.id == b.id || (a.type == ARROW_DEVICE_CPU && a.id <= 0 &&
-                            b.id <= 0 && a.id >= -1 && b.id >= -1);
-}
-
 const uint16_t ad_traits_of_device_types[AD_N_DEVICE_TYPES] = {
 #define AD_DEVICE_TYPE(tag, value, name, traits) [value] = traits,
 #include "base/device_types.def"
@@ -115,10 +105,4 @@ ad_device
 ad_device_of_copy(ad_device source, ad_device target)
 {
     return ad_device_equal(target, AD_CPU) ? source : target;
-}
-
-int64_t
-ad_device_dlpack_id(ad_device device)
-{
-    return ad_device_traits(device.type) & AD_DLPACK_ID_0 ? 0 : device.id;
 }

@@ -33,7 +33,13 @@ const char *ad_device_format(ad_device device, char *buffer);
 bool ad_device_parse(const char *text, ad_device *out);
 
 /* Whether both are the same device. CPU ids -1 and 0 are equal. */
-bool ad_device_equal(ad_device a, ad_device b);
+static inline bool
+ad_device_equal(ad_device a, ad_device b)
+{
+    return a.type == b.type &&
+           (a.id == b.id || (a.type == AD_CPU.type && a.id <= 0 && b.id <= 0 &&
+                             a.id >= -1 && b.id >= -1));
+}
 
 /* Properties of device types that are known without a runtime
  * (device_types.def). */
@@ -114,6 +120,10 @@ bool ad_device_is_another_name(ad_device found, ad_device wanted);
 ad_device ad_device_of_copy(ad_device source, ad_device target);
 
 /* The device id in DLPack: 0 for host, pinned and managed memory. */
-int64_t ad_device_dlpack_id(ad_device device);
+static inline int64_t
+ad_device_dlpack_id(ad_device device)
+{
+    return ad_device_traits(device.type) & AD_DLPACK_ID_0 ? 0 : device.id;
+}
 
 #endif /* AD_BASE_DEVICE_H */

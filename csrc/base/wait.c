@@ -15,40 +15,12 @@
 /* The interval at which a long wait checks for interruptions. */
 #define POLL_NS 20000000L
 
-static ad_wait_hooks hooks;
+ad_wait_hooks ad_hooks;
 
 void
-ad_wait_set_hooks(ad_wait_hooks new_hooks)
+ad_wait_set_hooks(ad_wait_hooks hooks)
 {
-    hooks = new_hooks;
-}
-
-void *
-ad_wait_begin(void)
-{
-    return hooks.begin != NULL ? hooks.begin() : NULL;
-}
-
-void
-ad_wait_end(void *saved)
-{
-    if (saved != NULL) {
-        hooks.end(saved);
-    }
-}
-
-void *
-ad_release_begin(void)
-{
-    return hooks.begin_release != NULL ? hooks.begin_release() : NULL;
-}
-
-void
-ad_release_end(void *exception)
-{
-    if (exception != NULL) {
-        hooks.end_release(exception);
-    }
+    ad_hooks = hooks;
 }
 
 /* --- the helper thread --------------------------------------------------- */
@@ -145,7 +117,7 @@ await(job *self, void *saved, ad_error *err)
 {
     const unsigned generation = ad_process_generation();
     while (!is_done_soon(self)) {
-        if (hooks.is_interrupted(saved)) {
+        if (ad_hooks.is_interrupted(saved)) {
             return ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
                            "the wait was interrupted");
         }
@@ -200,8 +172,8 @@ ad_status
 ad_wait_interruptible(const ad_wait *wait, ad_error *err)
 {
     bool can_be_interrupted = err != NULL &&
-                              hooks.can_be_interrupted != NULL &&
-                              hooks.can_be_interrupted();
+                              ad_hooks.can_be_interrupted != NULL &&
+                              ad_hooks.can_be_interrupted();
     void *saved = ad_wait_begin();
     ad_status status = can_be_interrupted
                            ? wait_interruptibly(wait, saved, err)
@@ -213,7 +185,7 @@ ad_wait_interruptible(const ad_wait *wait, ad_error *err)
 void
 ad_wait_pass_on(void)
 {
-    if (hooks.pass_on != NULL) {
-        hooks.pass_on();
+    if (ad_hooks.pass_on != NULL) {
+        ad_hooks.pass_on();
     }
 }

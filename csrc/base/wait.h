@@ -34,13 +34,38 @@ typedef struct ad_wait_hooks {
 /* Called once, before any device is used. The default hooks do nothing. */
 void ad_wait_set_hooks(ad_wait_hooks hooks);
 
-void *ad_wait_begin(void);
-void ad_wait_end(void *saved);
+/* For the functions below. */
+extern ad_wait_hooks ad_hooks;
+
+static inline void *
+ad_wait_begin(void)
+{
+    return ad_hooks.begin != NULL ? ad_hooks.begin() : NULL;
+}
+
+static inline void
+ad_wait_end(void *saved)
+{
+    if (saved != NULL) {
+        ad_hooks.end(saved);
+    }
+}
 
 /* Around every call of a release function or deleter of another library: some
  * of them (ctypes callbacks) lose the exception of this thread. */
-void *ad_release_begin(void);
-void ad_release_end(void *exception);
+static inline void *
+ad_release_begin(void)
+{
+    return ad_hooks.begin_release != NULL ? ad_hooks.begin_release() : NULL;
+}
+
+static inline void
+ad_release_end(void *exception)
+{
+    if (exception != NULL) {
+        ad_hooks.end_release(exception);
+    }
+}
 
 /* Such a call of the callback `member` of the struct `it`, unless it is
  * NULL. */

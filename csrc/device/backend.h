@@ -299,41 +299,73 @@ ad_backend_wait_helps(const struct ad_backend *backend, int64_t id)
 
 /* --- finding a backend (device/registry.c) ------------------------------- */
 
+/* Backends that have events and whose runtimes are loaded, by device type.
+ * Only the functions below read this, for what every step of an exchange
+ * asks. */
+extern const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
+
+static inline const struct ad_backend *
+ad_backend_known_in_use(int32_t device_type)
+{
+    return (uint32_t)device_type < AD_N_DEVICE_TYPES
+               ? atomic_load_explicit(&ad_backends_in_use[device_type],
+                                      memory_order_acquire)
+               : NULL;
+}
+
 /* The backend of a device type, whether or not its runtime is available. Never
  * NULL: a type without a backend gets a stand-in that refuses. */
-const struct ad_backend *ad_backend_for(int32_t device_type);
+const struct ad_backend *ad_backend_find(int32_t device_type);
+
+static inline const struct ad_backend *
+ad_backend_for(int32_t device_type)
+{
+    const struct ad_backend *known = ad_backend_known_in_use(device_type);
+    return known != NULL ? known : ad_backend_find(device_type);
+}
 
 /* The same, ready to use: its runtime is loaded on first need. Fails with
  * AD_ERR_EXCHANGE (reason "runtime") where there is no backend, where its
  * library cannot be loaded or has no device, and in a forked child of a
  * process that had loaded it. The message gives the cause. */
-AD_MUST_CHECK ad_status ad_backend_open(int32_t device_type,
+AD_MUST_CHECK ad_status ad_backend_load(int32_t device_type,
                                         const struct ad_backend **out,
                                         ad_error *err);
+
+AD_MUST_CHECK static inline ad_status
+ad_backend_open(int32_t device_type, const struct ad_backend **out,
+                ad_error *err)
+{
+    const struct ad_backend *known = ad_backend_known_in_use(device_type);
+    if (known == NULL) {
+        return ad_backend_load(device_type, out, err);
+    }
+    *out = known;
+    return AD_OK;
+}
 
 /* Would ad_backend_open succeed? Loads, but writes no message. */
 bool ad_backend_is_there(int32_t device_type);
 
 /* Does the backend have streams and events, so that work needs ordering? Loads
  * nothing. */
-bool ad_backend_has_events(int32_t device_type);
+bool ad_backend_find_events(int32_t device_type);
 
-/* Backends that have events and whose runtimes are loaded, by device type.
- * Only ad_backend_in_use() reads this. */
-extern const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
-const struct ad_backend *ad_backend_take_in_use(int32_t device_type);
+static inline bool
+ad_backend_has_events(int32_t device_type)
+{
+    return ad_backend_known_in_use(device_type) != NULL ||
+           ad_backend_find_events(device_type);
+}
 
 /* The backend of a type that has events, loaded on first need. NULL where
- * there is none, or its runtime is not available. Every step of an exchange
- * calls this. */
+ * there is none, or its runtime is not available. */
+const struct ad_backend *ad_backend_take_in_use(int32_t device_type);
+
 static inline const struct ad_backend *
 ad_backend_in_use(int32_t device_type)
 {
-    const struct ad_backend *known = NULL;
-    if ((uint32_t)device_type < AD_N_DEVICE_TYPES) {
-        known = atomic_load_explicit(&ad_backends_in_use[device_type],
-                                     memory_order_acquire);
-    }
+    const struct ad_backend *known = ad_backend_known_in_use(device_type);
     return known != NULL ? known : ad_backend_take_in_use(device_type);
 }
 

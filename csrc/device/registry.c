@@ -16,7 +16,7 @@ static const struct ad_backend *const sources[] = {
 
 #define N_BACKENDS (sizeof(sources) / sizeof(sources[0]))
 
-/* State of an entry, which ad_backend_open() reads with one load. */
+/* State of an entry, which ad_backend_load() reads with one load. */
 enum {
     FRESH,
     LOADING,
@@ -106,14 +106,14 @@ find(int32_t device_type)
 }
 
 const struct ad_backend *
-ad_backend_for(int32_t device_type)
+ad_backend_find(int32_t device_type)
 {
     const entry *e = find(device_type);
     return e != NULL ? &e->backend : &absent;
 }
 
 bool
-ad_backend_has_events(int32_t device_type)
+ad_backend_find_events(int32_t device_type)
 {
     const entry *e = find(device_type);
     return e != NULL && e->has_events;
@@ -216,7 +216,7 @@ fail_forked(const struct ad_backend *backend, ad_error *err)
 }
 
 ad_status
-ad_backend_open(int32_t device_type, const struct ad_backend **out,
+ad_backend_load(int32_t device_type, const struct ad_backend **out,
                 ad_error *err)
 {
     entry *e = find(device_type);

@@ -376,6 +376,7 @@ ad_stream_is_same(ad_context context, ad_stream stream,
 /* --- use_stream ---------------------------------------------------------- */
 
 static ad_stream_current_fn find_current;
+atomic_long ad_n_stream_scopes;
 static _Thread_local unsigned int n_hidden;
 
 void
@@ -385,7 +386,7 @@ ad_stream_set_current(ad_stream_current_fn find)
 }
 
 bool
-ad_stream_current(ad_device device, ad_stream_choice *out)
+ad_stream_find_current(ad_device device, ad_stream_choice *out)
 {
     return find_current != NULL && n_hidden == 0 && find_current(device, out);
 }

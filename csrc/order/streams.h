@@ -123,13 +123,24 @@ AD_MUST_CHECK ad_status ad_context_complete(const struct ad_backend *backend,
 /* The current stream belongs to a thread, or to one of the tasks that take
  * turns on it. The core does not know tasks, so the Python layer sets a
  * function that finds the current stream (python/functions/use_stream.c). It
- * is set once, before any device is used. By default no stream is current. The
- * function is called on any thread, even one that it does not know. */
+ * is set once, before any device is used, and it is called on any thread, even
+ * one that it does not know. */
 typedef bool (*ad_stream_current_fn)(ad_device device, ad_stream_choice *out);
 void ad_stream_set_current(ad_stream_current_fn find);
 
+/* The scopes that are active, in all threads and tasks. The Python layer
+ * counts them: mostly 0, and then no stream is current. */
+extern atomic_long ad_n_stream_scopes;
+bool ad_stream_find_current(ad_device device, ad_stream_choice *out);
+
 /* The caller's current stream for `device`, if there is one. */
-bool ad_stream_current(ad_device device, ad_stream_choice *out);
+static inline bool
+ad_stream_current(ad_device device, ad_stream_choice *out)
+{
+    return atomic_load_explicit(&ad_n_stream_scopes, memory_order_relaxed) !=
+               0 &&
+           ad_stream_find_current(device, out);
+}
 
 /* Between these two calls no stream is current on this thread. For
  * non-blocking work, which must not queue behind the caller's own. The calls

@@ -232,16 +232,6 @@ ad_raise(ad_state *state, const ad_error *err)
     return ad_raise_with_cause(exception, cause);
 }
 
-int
-ad_raise_status(ad_state *state, ad_status status, const ad_error *err)
-{
-    if (status == AD_OK) {
-        return 0;
-    }
-    ad_raise(state, err);
-    return -1;
-}
-
 PyObject *
 ad_raise_exchange(ad_state *state, const char *reason, const char *hint,
                   const char *format, ...)

@@ -16,7 +16,11 @@ int ad_errors_init(ad_state *state, PyObject *module);
 PyObject *ad_raise(ad_state *state, const ad_error *err);
 
 /* Raise *err unless the status is AD_OK. Returns 0, or -1. */
-int ad_raise_status(ad_state *state, ad_status status, const ad_error *err);
+static inline int
+ad_raise_status(ad_state *state, ad_status status, const ad_error *err)
+{
+    return status == AD_OK || ad_raise(state, err) != NULL ? 0 : -1;
+}
 
 /* Raise ExchangeError with reason, hint (may be NULL) and a formatted text
  * (PyErr_Format codes); an exception already set becomes its cause. Returns

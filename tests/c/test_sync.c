@@ -352,6 +352,8 @@ test_current_stream(void)
     CHECK(found.keep == NULL);
     current = (ad_stream_choice){true, S, keep};
     ad_stream_set_current(find_current);
+    CHECK(!ad_stream_current(device, &choice)); /* in no scope */
+    ad_n_stream_scopes = 1;
     CHECK_INT(ad_stream_choose((ad_context){device, NULL}, NULL, AD_USE_WORK,
                                &found, &context, NULL),
               AD_OK);
@@ -366,6 +368,7 @@ test_current_stream(void)
               AD_OK);
     CHECK_INT(found.stream.handle, 0x900);
     ad_stream_set_current(NULL);
+    ad_n_stream_scopes = 0;
     CHECK(!ad_stream_current(device, &choice));
     CHECK_INT(keep->refs, 1);
     ad_owner_unref(keep);

@@ -10,8 +10,6 @@
 #include "support/args.h"
 #include "support/py_call.h"
 
-#include <stdatomic.h>
-
 typedef struct stream_object {
     PyObject_HEAD
     ad_device device;
@@ -21,7 +19,6 @@ typedef struct stream_object {
 } stream_object;
 
 static PyObject *scopes_in_use; /* the context variable; never freed */
-static atomic_long n_in_use;    /* active scopes of all contexts; mostly 0 */
 
 /* Ask the runtime for the stream's context; `hint` says what is known of it.
  * Returns 0, or -1 with an exception. */
@@ -150,8 +147,7 @@ static bool
 find_current(ad_device device, ad_stream_choice *out)
 {
     ad_py_entry entry;
-    if (atomic_load_explicit(&n_in_use, memory_order_relaxed) == 0 ||
-        !ad_py_enter(&entry)) {
+    if (!ad_py_enter(&entry)) {
         return false;
     }
     bool is_found = current_of(device, out);
@@ -196,7 +192,7 @@ stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
     if (set_scopes(after) < 0) {
         return NULL;
     }
-    atomic_fetch_add(&n_in_use, 1);
+    atomic_fetch_add(&ad_n_stream_scopes, 1);
     return Py_NewRef(object);
 }
 
@@ -248,7 +244,7 @@ stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
                         "asyncio task, where it has to be left as well");
         return NULL;
     }
-    atomic_fetch_sub(&n_in_use, 1);
+    atomic_fetch_sub(&ad_n_stream_scopes, 1);
     if (!is_innermost) {
         PyErr_SetString(PyExc_RuntimeError,
                         "use_stream() blocks of one device must be left in "
