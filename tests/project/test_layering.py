@@ -3,6 +3,7 @@
 import graphlib
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -57,25 +58,25 @@ def test_layers_below_support_never_include_python():
     ] == []
 
 
-def symbols(folder, directory):
-    """The symbols that the sources of a folder define and need, as pairs of source and symbol."""
-    objects = directory / folder
-    objects.mkdir()
-    sources = [name for name in files("*.c") if name.startswith(f"{folder}/")]
-    flags = ["-O0", "-w", "-I", str(CSRC), "-I", compiler.PYTHON_INCLUDE]
-    flags += ['-DARROWDEV_VERSION=""']
-    paths = [str(CSRC / name) for name in sources]
-    done = compiler.run([*compiler.command(), *flags, "-c", *paths], cwd=objects)
-    assert done.returncode == 0, done.stderr
-    defined, needed = set(), set()
-    listing = compiler.run(["nm", "-A", "-g", *sorted(map(str, objects.glob("*.o")))])
-    assert listing.returncode == 0, listing.stderr
-    for line in listing.stdout.splitlines():
-        kind, symbol = line.split()[-2:]
-        source = f"{folder}/{line.split('.o:')[0].rsplit('/', 1)[1]}"
-        (needed if kind == "U" else defined).add((source, symbol))
-    assert len({source for source, _ in defined | needed}) == len(sources)
-    return defined, needed
+def objects_of_the_build(sources):
+    """The objects of the last build of the extension, or None if csrc has changed since."""
+    changed = max(path.stat().st_mtime for path in CSRC.rglob("*.*"))
+    for build in (compiler.ROOT / "build").glob("temp.*"):
+        found = [(build / "csrc" / name).with_suffix(".o") for name in sources]
+        if all(path.exists() and path.stat().st_mtime > changed for path in found):
+            return found
+    return None
+
+
+def compile_objects(sources, directory):
+    flags = ["-O0", "-w", "-I", str(CSRC), "-I", compiler.PYTHON_INCLUDE, '-DARROWDEV_VERSION=""']
+    for folder in {layer(name) for name in sources}:
+        objects = directory / LAYERS[folder]
+        objects.mkdir()
+        paths = [str(CSRC / name) for name in sources if layer(name) == folder]
+        done = compiler.run([*compiler.command(), *flags, "-c", *paths], cwd=objects)
+        assert done.returncode == 0, done.stderr
+    return [directory / LAYERS[layer(name)] / f"{Path(name).stem}.o" for name in sources]
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +84,22 @@ def calls(tmp_path_factory):
     """Triples (source, source, symbol): the first source needs a symbol of the second."""
     if shutil.which("nm") is None:
         pytest.skip("nm is not installed")
-    directory = tmp_path_factory.mktemp("objects")
-    folders = [name for name in LAYERS if files(f"{name}/**/*.c")]
-    found = {folder: symbols(folder, directory) for folder in folders}
-    home = {symbol: source for defined, _ in found.values() for source, symbol in defined}
-    return {
-        (source, home[symbol], symbol)
-        for _, needed in found.values()
-        for source, symbol in needed
-        if symbol in home
-    }
+    sources = files("*.c")
+    objects = objects_of_the_build(sources)
+    objects = objects or compile_objects(sources, tmp_path_factory.mktemp("objects"))
+    listing = compiler.run(["nm", "-A", "-g", *map(str, objects)])
+    assert listing.returncode == 0, listing.stderr
+    source_of = dict(zip(map(str, objects), sources, strict=True))
+    home, needed = {}, set()
+    for line in listing.stdout.splitlines():
+        source = source_of[line.split(":")[0]]
+        kind, symbol = line.split()[-2:]
+        if kind == "U":
+            needed.add((source, symbol))
+        else:
+            home[symbol] = source
+    assert {*home.values(), *(source for source, _ in needed)} == set(sources)
+    return {(source, home[symbol], symbol) for source, symbol in needed if symbol in home}
 
 
 def test_calls_point_downwards(calls):
