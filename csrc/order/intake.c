@@ -124,24 +124,6 @@ is_dead(const struct ad_backend *backend, ad_context context, ad_stream stream)
            !ad_stream_is_captured(context, stream);
 }
 
-/* After a device reset all streams of the context are dead. */
-static void
-abandon_dead(const struct ad_backend *backend, ad_context context)
-{
-    ad_context_cache *cache = ad_context_cache_of(backend, context);
-    for (int i = 0; i < AD_N_INTAKES && cache != NULL; i++) {
-        ad_intake *intake = &cache->intakes[i];
-        if (!try_take(intake)) {
-            continue;
-        }
-        if (intake->stream.handle != 0 &&
-            is_dead(backend, context, intake->stream)) {
-            abandon(intake);
-        }
-        give(intake);
-    }
-}
-
 bool
 ad_intake_give(ad_intake_stream *self, ad_sync *sync)
 {
@@ -166,8 +148,5 @@ ad_intake_give(ad_intake_stream *self, ad_sync *sync)
     }
     give(intake);
     self->intake = NULL;
-    if (!is_alive) {
-        abandon_dead(backend, self->context);
-    }
     return is_alive;
 }

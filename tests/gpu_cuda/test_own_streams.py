@@ -178,9 +178,11 @@ def test_intake_streams_of_a_reset_device_are_replaced(standin, producer):
             ask(cu.cuDevicePrimaryCtxReset, 1)
         ask(cu.cuCtxSetCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
         stream = Stream()
-        imports = [
-            ad.tensor(producer(ad.tensor(Memory(NEW), stream=-1), stream.handle)) for _ in range(8)
-        ]
+        with Gate(stream.handle):  # the imports of the first producer take all four
+            imports = [
+                ad.tensor(producer(ad.tensor(Memory(NEW), stream=-1), stream.handle))
+                for _ in range(8)
+            ]
         for made in imports:
             made.synchronize()
             assert made.to("cpu").into(np.ndarray).tolist() == NEW.tolist()
