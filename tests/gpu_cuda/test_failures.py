@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import DRIVER
 from dlpack_ctypes import OnlyDLPack
-from gpu import NEW, Memory, Stream, ask, cu
+from gpu import MODES, NEW, Memory, Stream, ask, cu
 
 import arrowdev as ad
 
@@ -72,6 +72,8 @@ class Run:
             while standin.context() != before:
                 ask(cu.cuCtxPopCurrent)
         assert standin.context() == before
+        if stay:  # the thread's mode could not be restored
+            ask(cu.cuThreadExchangeStreamCaptureMode, MODES[0])
         ask(cu.cuCtxSynchronize)
         del memory
 
