@@ -4,15 +4,38 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
+#include <pthread.h>
 
 #define AVX2 __attribute__((target("avx2,bmi2,popcnt")))
+
+static bool is_avx2_usable;
+
+/* __builtin_cpu_supports() reads a table of the compiler's runtime library.
+ * That of zig, which builds the wheels, leaves the table empty. */
+static void
+ask_processor(void)
+{
+    const unsigned basic = bit_POPCNT | bit_OSXSAVE;
+    const unsigned extended = bit_AVX2 | bit_BMI2;
+    const unsigned saved = 6; /* The system saves XMM and YMM registers. */
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & basic) != basic) {
+        return;
+    }
+    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    is_avx2_usable = (a & saved) == saved &&
+                     __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+                     (b & extended) == extended;
+}
 
 static bool
 has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
-           __builtin_cpu_supports("popcnt");
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ask_processor);
+    return is_avx2_usable;
 }
 
 /* 32 bits, starting at bit `shift` (less than 8). */
