@@ -7,6 +7,7 @@ ARROWDEV_SANITIZE=address,... build with -fsanitize=address,...
 """
 
 import os
+import re
 import shutil
 from glob import glob
 from pathlib import Path
@@ -58,7 +59,16 @@ class BuildExt(build_ext):
             pass  # a read-only checkout: a convenience less
 
 
+def readme_of_index():
+    """README.md with links into the repository: beside an index page are no files."""
+    source = re.search(r'^Source = "(.*)"$', Path("pyproject.toml").read_text("utf-8"), re.M)[1]
+    text = Path("README.md").read_text(encoding="utf-8")
+    return re.sub(r"\]\((?!https?:|#)", f"]({source}/blob/main/", text)
+
+
 setup(
+    long_description=readme_of_index(),
+    long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
             "arrowdev._core",
@@ -69,6 +79,8 @@ setup(
                 "arrowdev/include/arrowdev.h",
             ],
             include_dirs=["csrc"],
+            # Before glibc 2.34 these are libraries of their own.
+            libraries=["dl", "m", "pthread"],
             extra_compile_args=FLAGS,
             extra_link_args=LINK_FLAGS,
         )

@@ -1,0 +1,64 @@
+"""What an index, a wheel and a recipe say and hold."""
+
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import arrowdev
+import compiler
+
+ROOT = compiler.ROOT
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def links(text):
+    return [link for link in LINK.findall(text) if not link.startswith("#")]
+
+
+def test_recipe_has_the_version():
+    recipe = (ROOT / "tools" / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    assert f'version: "{arrowdev.__version__}"' in recipe
+
+
+@pytest.mark.parametrize("name", ["README.md", "SECURITY.md", "CONTRIBUTING.md"])
+def test_links_lead_to_files(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    local = [link.partition("#")[0] for link in links(text) if not link.startswith("http")]
+    assert local and [link for link in local if not (ROOT / link).exists()] == []
+
+
+def test_index_page_has_absolute_links_only():
+    command = [sys.executable, "setup.py", "-q", "--long-description"]
+    page = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert links(page) and [link for link in links(page) if not link.startswith("http")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_wheel_runs_without_a_compiler(tmp_path):
+    pip = [sys.executable, "-m", "pip", "-q"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]
+    subprocess.run(build, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "arrowdev/py.typed" in names and "arrowdev/_core.pyi" in names
+    assert [name for name in names if not name.startswith(("arrowdev/", "arrowdev-"))] == []
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", bare], check=True)
+
+    def run(*arguments):
+        return subprocess.run(
+            [bare / "bin" / "python", "-m", *arguments],
+            env={"PATH": str(bare / "bin")},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+
+    install = run("pip", "-q", "install", "--no-index", wheel)
+    assert install.returncode == 0, install.stderr
+    matrix = run("arrowdev", "matrix")
+    assert matrix.returncode == 0 and "zero-copy" in matrix.stdout, matrix.stdout + matrix.stderr
