@@ -167,6 +167,14 @@ def test_compact_of_a_slice():
     assert whole[0:4].compact().to_pylist() == whole.to_pylist()
 
 
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(2, 5), slice(0, 9)])
+def test_compact_of_runs_has_the_runs_of_its_rows(rows):
+    whole = pa.RunEndEncodedArray.from_arrays(pa.array(range(1, 10)), pa.array(range(9)))
+    found = ad.array(whole)[rows].compact()
+    assert [len(child) for child in found.children] == [len(found)] * 2
+    assert pa.array(found).to_pylist() == whole.to_pylist()[rows]
+
+
 def test_compact_of_children():
     batch = ad.array(pa.array([{"a": 1}, {"a": None}, {"a": 3}])).compact()
     child = batch.children[0]

@@ -489,3 +489,13 @@ def test_wrong_device(device):
     for source in (np.arange(3), np.arange(0)):
         with pytest.raises((ad.DeviceError, ad.ExchangeError)):
             ad.tensor(source).to("ext_dev:7")
+
+
+def test_slice_of_views_has_the_data_that_it_refers_to():
+    words = ad.array(pa.array([letter * 1000 for letter in "abcde"] + ["short"], pa.string_view()))
+    for first, n, nbytes in ((1, 2, 2000), (5, 1, 0), (4, 2, 1000), (3, 0, 0)):
+        copied = ad.array(words[first : first + n], copy=True)
+        assert sum(b.nbytes for b in copied.buffers[2:-1]) == nbytes
+        assert copied.to_pylist() == words.to_pylist()[first : first + n]
+        copied.validate("full")
+    assert ad.array(words, copy=True).buffers[2].nbytes == 5000
