@@ -34,7 +34,7 @@ from arrowdev._core import (
     validate,
 )
 from arrowdev._include import get_include
-from arrowdev._pickle import unpickle_on
+from arrowdev._unpickle_on import unpickle_on
 from arrowdev._wrappers import as_device, as_host
 from arrowdev.aio import AsyncArrayStream
 

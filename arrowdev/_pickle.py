@@ -7,54 +7,25 @@ earlier ones. The core checks all parts, as those of any foreign struct.
 
 from __future__ import annotations
 
-import contextvars
+from pickle import PickleBuffer, UnpicklingError
+from weakref import WeakValueDictionary
 
 from arrowdev import _core
 from arrowdev._core import Array, Buffer, DeviceError, DeviceType, ExchangeError, Schema
 from arrowdev._errors import exchange_error
+from arrowdev._unpickle_on import current_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, SupportsIndex
 
-    from typing_extensions import Self
-
-    from arrowdev._core import Device, Tensor
-    from arrowdev.typing import DeviceLike
+    from arrowdev._core import Tensor
 
 # The first argument of each load function.
 FORMAT = 1
 
 # Device memory is copied through memory to which the runtime copies directly.
 _PINNED = {DeviceType.CUDA: DeviceType.CUDA_HOST, DeviceType.ROCM: DeviceType.ROCM_HOST}
-
-_target: contextvars.ContextVar[Device | None] = contextvars.ContextVar(
-    "arrowdev.unpickle_on", default=None
-)
-
-
-class unpickle_on:
-    """Put what is unpickled on `device`, inside ``with``.
-
-    Without it, memory comes back on the device that it was pickled on, which has to be there.
-    ``with arrowdev.unpickle_on("cpu"):`` leaves all memory on the host. The device is in a context
-    variable: it holds on this thread, or in this asyncio task and the tasks that it creates.
-    """
-
-    def __init__(self, device: DeviceLike) -> None:
-        self._device = _core.device(device)
-        self._tokens: list[contextvars.Token[Device | None]] = []
-
-    def __repr__(self) -> str:
-        return f"arrowdev.unpickle_on({str(self._device)!r})"
-
-    def __enter__(self) -> Self:
-        self._tokens.append(_target.set(self._device))
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        _target.reset(self._tokens.pop())
-
 
 # --- pickling ------------------------------------------------------------------------------------
 
@@ -68,8 +39,6 @@ class _Memory:
         self._buffer = buffer
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        from pickle import PickleBuffer
-
         if protocol.__index__() >= 5:
             return load_memory, (PickleBuffer(self._buffer),)
         view = memoryview(self._buffer)
@@ -78,17 +47,12 @@ class _Memory:
 
 # The memory in pickles that are being made, by address, size and read-only flag. The Buffer of a
 # _Memory keeps its address from being used again.
-_memories: Any = None
+_memories: WeakValueDictionary[tuple[int, int | None, bool], _Memory] = WeakValueDictionary()
 
 
 def _memory(buffer: Buffer | None) -> _Memory | None:
-    global _memories
     if buffer is None:
         return None
-    if _memories is None:
-        from weakref import WeakValueDictionary
-
-        _memories = WeakValueDictionary()
     key = (buffer.data_ptr, buffer.nbytes, buffer.readonly)
     found = _memories.get(key)
     if found is None:
@@ -98,9 +62,9 @@ def _memory(buffer: Buffer | None) -> _Memory | None:
 
 def _on_host(value: Any) -> tuple[Any, tuple[int, int] | None]:
     """`value` in host memory that is ready, and the device to return it to."""
-    device = value.device
-    if device.type == DeviceType.CPU:
+    if value.device_type is DeviceType.CPU:
         return value, None
+    device = value.device
     pinned = _PINNED.get(device.type)
     if pinned is not None:
         value = value.to((pinned, device.id))
@@ -125,14 +89,10 @@ def reduce(value: Any, protocol: int) -> tuple[Any, ...]:
 
 
 def _damaged(error: Exception) -> Exception:
-    from pickle import UnpicklingError
-
     return UnpicklingError(f"the pickle of an arrowdev object is damaged: {error}")
 
 
 def _check(version: int) -> None:
-    from pickle import UnpicklingError
-
     if version != FORMAT:
         raise UnpicklingError(
             f"the pickle has format {version!r} of arrowdev, but arrowdev "
@@ -142,7 +102,7 @@ def _check(version: int) -> None:
 
 def _placed(value: Any, origin: tuple[int, int] | None) -> Any:
     """`value`, which is on the host, on the device of unpickle_on(), or else on its own."""
-    target = _target.get()
+    target = current_target.get()
     if target is not None:
         return value.to(target)
     if origin is None:

@@ -8,7 +8,7 @@ import pytest
 
 import arrowdev as ad
 
-PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 FORTRAN = np.asfortranarray(np.arange(24.0).reshape(2, 3, 4))
 LAYOUTS = {

@@ -109,9 +109,10 @@ trim_runs(const ad_array *array, ad_array *out, ad_error *err)
     return ad_array_trim(array, NULL, out, err);
 }
 
-/* (schema, numbers, buffers). `numbers` has length, offset, null count and
- * number of buffers of each node, a node before its children, which are before
- * its dictionary. `buffers` has the buffers of all nodes. */
+/* (schema, numbers, buffers). `schema` has the parts of the type. `numbers` has
+ * length, offset, null count and number of buffers of each node, a node before
+ * its children, which are before its dictionary. `buffers` has the buffers of
+ * all nodes. */
 static PyObject *
 array_parts(ad_state *state, const ad_array *array)
 {
@@ -132,11 +133,10 @@ array_parts(ad_state *state, const ad_array *array)
             ad_array_clear(&trimmed);
         }
         result = status == AD_OK
-                     ? Py_BuildValue("(NNN)",
-                                     ad_schema_object_new(
-                                         state, ad_schema_ref(array->schema)),
-                                     PyList_AsTuple(self.numbers),
-                                     PyList_AsTuple(self.buffers))
+                     ? Py_BuildValue(
+                           "(NNN)", ad_schema_parts(state, array->schema.node),
+                           PyList_AsTuple(self.numbers),
+                           PyList_AsTuple(self.buffers))
                      : ad_raise(state, &err);
     }
     ad_plan_clear(&self.plan);
@@ -399,23 +399,25 @@ ad_function_array_of_parts(PyObject *module, PyObject *args)
 {
     ad_state *state = ad_state_of_module(module);
     reading self = {0};
-    PyObject *schema, *numbers, *buffers;
+    PyObject *parts, *numbers, *buffers;
+    ad_schema schema;
     PyObject *result = NULL;
     ad_array array;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "O!O!O!", state->schema_type, &schema,
-                          &PyTuple_Type, &numbers, &PyTuple_Type, &buffers)) {
+    if (!PyArg_ParseTuple(args, "OO!O!", &parts, &PyTuple_Type, &numbers,
+                          &PyTuple_Type, &buffers) ||
+        ad_schema_of_parts(state, parts, &schema) < 0) {
         return NULL;
     }
     if (read_tuples(numbers, buffers, &self) == 0) {
-        result = build_array(&self, ((ad_schema_object *)schema)->schema,
-                             &array, &err) == AD_OK
+        result = build_array(&self, schema, &array, &err) == AD_OK
                      ? ad_array_object_new(state, &array)
                      : ad_raise(state, &err);
     }
     for (size_t i = 0; i < self.n_buffers; i++) {
         ad_owner_unref(self.buffers[i].owner);
     }
+    ad_schema_unref(schema);
     free(self.numbers);
     free(self.buffers);
     return result;

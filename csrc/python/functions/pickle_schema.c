@@ -49,13 +49,12 @@ metadata_parts(ad_state *state, const char *blob)
     return result;
 }
 
-/* (format, name, metadata, flags, children, dictionary). */
-static PyObject *
-node_parts(ad_state *state, const struct ArrowSchema *node)
+PyObject *
+ad_schema_parts(ad_state *state, const struct ArrowSchema *node)
 {
     PyObject *children = PyTuple_New((Py_ssize_t)node->n_children);
     for (int64_t i = 0; children != NULL && i < node->n_children; i++) {
-        PyObject *child = node_parts(state, node->children[i]);
+        PyObject *child = ad_schema_parts(state, node->children[i]);
         if (child == NULL) {
             Py_CLEAR(children);
         } else {
@@ -69,7 +68,7 @@ node_parts(ad_state *state, const struct ArrowSchema *node)
         "(NNNLNN)", bytes_of(node->format), bytes_of(node->name),
         metadata_parts(state, node->metadata), (long long)node->flags,
         children,
-        node->dictionary != NULL ? node_parts(state, node->dictionary)
+        node->dictionary != NULL ? ad_schema_parts(state, node->dictionary)
                                  : Py_NewRef(Py_None));
 }
 
@@ -82,7 +81,7 @@ ad_function_schema_parts(PyObject *module, PyObject *value)
                      Py_TYPE(value)->tp_name);
         return NULL;
     }
-    return node_parts(state, ((ad_schema_object *)value)->schema.node);
+    return ad_schema_parts(state, ((ad_schema_object *)value)->schema.node);
 }
 
 /* --- a schema of its parts ----------------------------------------------- */
@@ -174,18 +173,26 @@ build_node(ad_state *state, PyObject *parts, int depth, ad_schema *out)
     return result;
 }
 
+int
+ad_schema_of_parts(ad_state *state, PyObject *parts, ad_schema *out)
+{
+    ad_error err;
+    if (build_node(state, parts, 1, out) < 0) {
+        return -1;
+    }
+    ad_status status = ad_schema_validate(out->node, &err);
+    if (status != AD_OK) {
+        ad_schema_unref(*out);
+    }
+    return ad_raise_status(state, status, &err);
+}
+
 PyObject *
 ad_function_schema_of_parts(PyObject *module, PyObject *parts)
 {
     ad_state *state = ad_state_of_module(module);
     ad_schema schema;
-    ad_error err;
-    if (build_node(state, parts, 1, &schema) < 0) {
-        return NULL;
-    }
-    if (ad_schema_validate(schema.node, &err) != AD_OK) {
-        ad_schema_unref(schema);
-        return ad_raise(state, &err);
-    }
-    return ad_schema_object_new(state, schema);
+    return ad_schema_of_parts(state, parts, &schema) == 0
+               ? ad_schema_object_new(state, schema)
+               : NULL;
 }

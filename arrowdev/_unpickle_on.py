@@ -1,0 +1,41 @@
+"""unpickle_on(), apart from _pickle.py, which imports pickle and is loaded on first use."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from arrowdev._core import device as _as_device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from typing_extensions import Self
+
+    from arrowdev._core import Device
+    from arrowdev.typing import DeviceLike
+
+current_target: ContextVar[Device | None] = ContextVar("arrowdev.unpickle_on", default=None)
+
+
+class unpickle_on:
+    """Put what is unpickled on `device`, inside ``with``.
+
+    Without it, memory comes back on the device that it was pickled on, which has to be there.
+    ``with arrowdev.unpickle_on("cpu"):`` leaves all memory on the host. The device is in a context
+    variable: it holds on this thread, or in this asyncio task and the tasks that it creates.
+    """
+
+    def __init__(self, device: DeviceLike) -> None:
+        self._device = _as_device(device)
+        self._tokens: list[Token[Device | None]] = []
+
+    def __repr__(self) -> str:
+        return f"arrowdev.unpickle_on({str(self._device)!r})"
+
+    def __enter__(self) -> Self:
+        self._tokens.append(current_target.set(self._device))
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        current_target.reset(self._tokens.pop())
