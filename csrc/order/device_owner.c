@@ -41,10 +41,12 @@ typedef struct device_owner {
     ad_stream free_stream;
     uint64_t free_stream_thread; /* as recorded_stream.thread */
     ad_owner *free_stream_keep;
+    ad_stream_identity free_stream_identity; /* not of device_memory */
     bool has_exempt;
     ad_stream exempt;
     ad_context exempt_context;
-    uint64_t exempt_thread;             /* as recorded_stream.thread */
+    uint64_t exempt_thread; /* as recorded_stream.thread */
+    ad_stream_identity exempt_identity;
     unsigned generation;                /* of the process that made it */
     _Atomic(recorded_stream *) streams; /* only grows; there is no lock */
     atomic_uint n_streams;              /* at least their number */
@@ -350,24 +352,29 @@ release_after_streams(device_owner *self)
     }
 }
 
-/* Whether another stream has the number of the one that the memory was
- * allocated on. */
+/* Whether another stream has the number of the free stream. */
 static bool
 is_free_stream_lost(const device_owner *self)
 {
     const device_memory *memory = (const device_memory *)self->inner;
-    return self->inner->ops == &memory_ops &&
-           !ad_stream_is_same(memory->context, memory->stream,
-                              memory->identity);
+    return self->has_free_stream &&
+           !ad_stream_is_same(self->context, self->free_stream,
+                              self->inner->ops == &memory_ops
+                                  ? memory->identity
+                                  : self->free_stream_identity);
 }
 
 /* The order of the other stream says nothing about the work on the memory.
- * Without a stream for frees the memory is kept. */
+ * Without a stream for frees, memory of arrowdev's own is kept. */
 static void
 replace_free_stream(device_owner *self)
 {
     device_memory *memory = (device_memory *)self->inner;
     ad_stream own;
+    if (self->inner->ops != &memory_ops) {
+        self->has_free_stream = false;
+        return;
+    }
     if (ad_stream_own(memory->context, AD_USE_FREE, &own, NULL) != AD_OK) {
         memory->data = NULL;
         return;
@@ -386,7 +393,8 @@ device_owner_destroy(ad_owner *base)
     bool is_here = self->generation == ad_process_generation();
     bool is_used = is_here && atomic_load(&self->streams) != NULL;
     bool is_behind = self->is_behind_inner;
-    bool is_lost = is_here && is_free_stream_lost(self);
+    bool is_lost = is_here && (is_used || inner->ops == &memory_ops) &&
+                   is_free_stream_lost(self);
     if (is_used || is_lost) {
         /* A deferred release may complete before this function returns, and
          * may free `self` along with `inner`. */
@@ -452,6 +460,11 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
         return ad_fail_memory(err, sizeof(*self));
     }
     init(self, inner, context, free_stream);
+    if (self->has_free_stream &&
+        ad_backend_in_use(context.device.type) != NULL) {
+        self->free_stream_identity = ad_stream_identify(
+            context, self->free_stream, self->free_stream_keep);
+    }
     *out = &self->base;
     return AD_OK;
 }
@@ -503,6 +516,8 @@ ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync)
     self->exempt = sync->stream;
     self->exempt_context = sync->context;
     self->exempt_thread = sync->thread;
+    self->exempt_identity =
+        ad_stream_recall(sync->context, sync->stream, NULL);
 }
 
 /* --- recording streams --------------------------------------------------- */
@@ -533,7 +548,9 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
 static bool
 is_ordered_by_release(const device_owner *self, const recorded_stream *wanted)
 {
-    return is_free_stream(self, wanted) && !is_all_own(self);
+    return is_free_stream(self, wanted) && !is_all_own(self) &&
+           ad_stream_is_same(self->context, self->free_stream,
+                             self->free_stream_identity);
 }
 
 static bool
@@ -541,7 +558,9 @@ is_exempt(const device_owner *self, const recorded_stream *wanted)
 {
     return self->has_exempt && self->exempt.handle == wanted->stream.handle &&
            self->exempt_thread == wanted->thread &&
-           ad_context_equal(self->exempt_context, wanted->context);
+           ad_context_equal(self->exempt_context, wanted->context) &&
+           ad_stream_is_same(self->exempt_context, self->exempt,
+                             self->exempt_identity);
 }
 
 /* Two threads may both record a stream, which costs a second event at the

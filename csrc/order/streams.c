@@ -363,14 +363,62 @@ ad_stream_identify(ad_context context, ad_stream stream, const ad_owner *keep)
     return identity;
 }
 
+/* The number that was seen last under a handle. Where two stores mix, the
+ * number is that of a stream with another handle, which is the same as
+ * none. */
+#define SEEN_BITS 6
+typedef struct seen_stream {
+    atomic_uintptr_t handle;
+    _Atomic(uint64_t) id;
+} seen_stream;
+static seen_stream seen[1 << SEEN_BITS];
+
+static seen_stream *
+seen_at(ad_stream stream)
+{
+    uint64_t hash = (uint64_t)stream.handle * UINT64_C(0x9E3779B97F4A7C15);
+    return &seen[hash >> (64 - SEEN_BITS)];
+}
+
+static void
+see(ad_stream stream, uint64_t id)
+{
+    seen_stream *at = seen_at(stream);
+    atomic_store(&at->handle, stream.handle);
+    atomic_store(&at->id, id);
+}
+
+ad_stream_identity
+ad_stream_recall(ad_context context, ad_stream stream, const ad_owner *keep)
+{
+    const seen_stream *at = seen_at(stream);
+    if (keep == NULL && !ad_stream_is_default(context.device, stream) &&
+        atomic_load(&at->handle) == stream.handle) {
+        return (ad_stream_identity){true, atomic_load(&at->id)};
+    }
+    ad_stream_identity identity = ad_stream_identify(context, stream, keep);
+    if (identity.is_known) {
+        see(stream, identity.id);
+    }
+    return identity;
+}
+
 bool
 ad_stream_is_same(ad_context context, ad_stream stream,
                   ad_stream_identity identity)
 {
     uint64_t id;
-    return !identity.is_known || (ad_backend_for(context.device.type)
-                                      ->stream_id(context, stream, &id) &&
-                                  id == identity.id);
+    if (!identity.is_known) {
+        return true;
+    }
+    if (!ad_backend_for(context.device.type)
+             ->stream_id(context, stream, &id)) {
+        return false;
+    }
+    if (id != identity.id) {
+        see(stream, id);
+    }
+    return id == identity.id;
 }
 
 /* --- use_stream ---------------------------------------------------------- */

@@ -95,6 +95,12 @@ typedef struct ad_stream_identity {
 ad_stream_identity ad_stream_identify(ad_context context, ad_stream stream,
                                       const ad_owner *keep);
 
+/* The same without a runtime call, where the handle was seen before. It may be
+ * that of an earlier stream with this handle: ad_stream_is_same() is then
+ * false for this stream, but never true for a later one. */
+ad_stream_identity ad_stream_recall(ad_context context, ad_stream stream,
+                                    const ad_owner *keep);
+
 /* Whether the handle still names this stream. True for an identity that is not
  * known. */
 bool ad_stream_is_same(ad_context context, ad_stream stream,

@@ -59,13 +59,18 @@ def test_events_come_from_the_pool(standin, memory):
 
 def test_calls_of_each_step(standin, memory):
     """The record, the wait and the queries that only the driver can answer: the device of memory
-    that is imported without one, the device of a stream without an event on it, and once which
-    stream a bare number names."""
+    that is imported without one, the device of a stream without an event on it, and which stream
+    a bare number names."""
     consumer = Stream()
     exchange(memory, consumer)
     with standin.logged() as calls:
         tensor = ad.tensor(memory)
-    assert names(calls) == ["cuPointerGetAttributes", "cuEventRecord", "cuStreamIsCapturing"]
+    assert names(calls) == [
+        "cuPointerGetAttributes",
+        "cuStreamGetId",
+        "cuEventRecord",
+        "cuStreamIsCapturing",
+    ]
     with standin.logged() as calls:
         pair = ad.array(tensor).__arrow_c_device_array__()
     assert names(calls) == []
@@ -82,7 +87,7 @@ def test_calls_of_each_step(standin, memory):
     assert names(calls) == ["cuStreamGetCtx", "cuStreamIsCapturing", "cuStreamWaitEvent"]
     with standin.logged() as calls:
         same = tensor.__dlpack__(stream=memory.stream)  # another may have the handle
-    assert names(calls) == ["cuStreamIsCapturing", "cuStreamWaitEvent"]
+    assert names(calls) == ["cuStreamIsCapturing", "cuStreamWaitEvent", "cuStreamGetId"]
     del pair, capsule, same
 
 
@@ -184,7 +189,7 @@ IMPORTS = {
     ),
     "CUDA Array Interface, handle": (
         lambda memory, stream: shown_on(memory, stream.handle),
-        ["PointerGetAttributes", "EventRecord", "StreamIsCapturing"],
+        ["PointerGetAttributes", "StreamGetId", "EventRecord", "StreamIsCapturing"],
     ),
     "CUDA Array Interface, legacy stream": (
         lambda memory, stream: shown_on(memory, 1),

@@ -88,8 +88,10 @@ def foreign(stream, memory=None):
 
 
 def test_hand_overs_on_the_librarys_own_stream_block_nobody(standin):
-    """Its user answers for what runs there: no use is recorded and no release is deferred."""
+    """Its user answers for what runs there: no use is recorded and no release is deferred, but for
+    the first one on a new stream with an earlier one's handle."""
     stream, n = Stream(), 10_000
+    ad.tensor(foreign(stream.handle)()).__dlpack__(stream=stream.handle)  # the number is known
     library = foreign(stream.handle)
     with Gate(stream.handle):
         before = standin.count().host_waits
@@ -292,6 +294,51 @@ def test_handle_of_a_destroyed_stream_is_given_out_again(standin, is_kept):
     ad.device("cuda:0").synchronize()
     assert Watched.freed == 1
     assert reader.target.array.tolist() == NEW.tolist()
+
+
+def waits_for(reader, tensor, n_freed):
+    """The reader's held stream, which has the tensor, reads it before it is given back."""
+    with Gate(reader.stream.handle):
+        tensor.__dlpack__(stream=reader.stream.handle)
+        reader.read(tensor.data_ptr)
+        del tensor
+        time.sleep(0.05)
+        assert n_freed() == 0
+    ad.device("cuda:0").synchronize()
+    assert n_freed() == 1
+    assert reader.result() == NEW.tolist()
+
+
+@pytest.mark.parametrize("how", ["exchange API", "interface"])
+def test_new_stream_with_the_producers_number_is_recorded(standin, how):
+    """The producer's own stream needs no record, but it is gone."""
+    standin.set_handle_reuse(1)
+    old = Stream()
+    if how == "interface":
+        tensors = [ad.tensor(Watched(NEW, old.handle, is_ordered=False))]
+    else:
+        library = foreign(old.handle)
+        tensors = [ad.tensor(library())]
+    number = old.handle
+    old.destroy()
+    reader = Reader()
+    assert reader.stream.handle == number
+    waits_for(
+        reader,
+        tensors.pop(),
+        lambda: Watched.freed if how == "interface" else library.managed.deleted,
+    )
+
+
+def test_release_is_not_ordered_on_a_new_stream_with_the_producers_number(standin):
+    """The producer does not free the memory in its order."""
+    standin.set_handle_reuse(1)
+    old, reader = Stream(), Reader()
+    tensors = [ad.tensor(Watched(NEW, old.handle, is_ordered=False))]
+    number = old.handle
+    old.destroy()
+    assert Stream().handle == number
+    waits_for(reader, tensors.pop(), lambda: Watched.freed)
 
 
 def test_own_memory_is_not_freed_in_the_order_of_a_new_stream(standin):
