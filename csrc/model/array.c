@@ -87,8 +87,34 @@ prepared_drop(preparation *p)
     ad_owner_unref(p->owner);
 }
 
+/* Host memory. Its tree has no array yet. */
+static inline imported *
+tree_new(ad_error *err)
+{
+    imported *tree = malloc(sizeof(*tree));
+    if (tree == NULL) {
+        (void)ad_fail_memory(err, sizeof(*tree));
+        return NULL;
+    }
+    ad_owner_init(&tree->base, &imported_ops);
+    return tree;
+}
+
+static inline ad_status
+prepare_host(preparation *p, ad_error *err)
+{
+    p->tree = tree_new(err);
+    if (p->tree == NULL) {
+        return AD_ERR_MEMORY;
+    }
+    p->tree->array.array.release = NULL;
+    p->owner = &p->tree->base;
+    p->sync = NULL;
+    return AD_OK;
+}
+
 static ad_status
-import_prepare(const struct ArrowDeviceArray *array, preparation *p,
+prepare_device(const struct ArrowDeviceArray *array, preparation *p,
                ad_error *err)
 {
     ad_device device = {array->device_type, array->device_id};
@@ -96,14 +122,13 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
     p->sync = NULL;
     /* Uses of memory that arrowdev exported are recorded by the owner that was
      * exported, so this one needs no device owner. */
-    bool is_own =
-        device.type != ARROW_DEVICE_CPU && is_own_export(&array->array);
+    bool is_own = is_own_export(&array->array);
     AD_RETURN_IF_ERR(ad_device_owner_alloc(
         sizeof(*p->tree), is_own ? &own_ops : &imported_ops,
         is_own ? AD_CPU : device, &tree, &p->owner, err));
     p->tree = (imported *)tree;
     p->tree->array.array.release = NULL;
-    if (array->sync_event == NULL || device.type == ARROW_DEVICE_CPU) {
+    if (array->sync_event == NULL) {
         return AD_OK;
     }
     /* The sync holds the tree, not its device owner: `sync_event` is valid
@@ -117,8 +142,17 @@ import_prepare(const struct ArrowDeviceArray *array, preparation *p,
     return status;
 }
 
+static inline ad_status
+import_prepare(const struct ArrowDeviceArray *array, preparation *p,
+               ad_error *err)
+{
+    return array->device_type == ARROW_DEVICE_CPU
+               ? prepare_host(p, err)
+               : prepare_device(array, p, err);
+}
+
 /* Makes the view once the array is in the tree. Takes over all references. */
-static void
+static inline void
 view_tree(const preparation *p, ad_schema schema, ad_array *out)
 {
     const struct ArrowDeviceArray *array = &p->tree->array;
@@ -135,7 +169,7 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
 }
 
 /* Moves the array. Takes over all references. */
-static void
+static inline void
 import_finish(const preparation *p, ad_schema schema,
               struct ArrowDeviceArray *array, ad_array *out)
 {
@@ -182,13 +216,8 @@ ad_array_import_checked(ad_schema schema, struct ArrowDeviceArray *array,
 struct ArrowDeviceArray *
 ad_array_slot_new(ad_error *err)
 {
-    imported *tree = malloc(sizeof(*tree));
-    if (tree == NULL) {
-        (void)ad_fail_memory(err, sizeof(*tree));
-        return NULL;
-    }
-    ad_owner_init(&tree->base, &imported_ops);
-    return &tree->array;
+    imported *tree = tree_new(err);
+    return tree != NULL ? &tree->array : NULL;
 }
 
 static imported *
