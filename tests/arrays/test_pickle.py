@@ -121,6 +121,15 @@ def test_memory_out_of_band_is_not_copied(first):
     assert len(data) < 300
 
 
+@pytest.mark.parametrize("name", ["int64", "string", "string_view", "list", "dictionary", "bool"])
+def test_memory_out_of_band_may_begin_at_any_byte(name):
+    data, buffers = out_of_band(ad.array(ALL[name]))
+    moved = [memoryview(b"x" + bytes(b))[1:] for b in buffers]
+    again = pickle.loads(data, buffers=moved)
+    same(again, ALL[name])
+    assert again.compact().to_pylist() == ad.concat([again]).to_pylist() == again.to_pylist()
+
+
 def test_memory_lives_as_long_as_what_is_made_of_it():
     data, buffers = out_of_band(ad.array(np.arange(1000)))
     again = pickle.loads(data, buffers=buffers)
