@@ -11,7 +11,7 @@ from pickle import PickleBuffer, UnpicklingError
 from weakref import WeakValueDictionary
 
 from arrowdev import _core
-from arrowdev._core import Array, Buffer, DeviceError, DeviceType, ExchangeError, Schema
+from arrowdev._core import Array, Buffer, DeviceType, ExchangeError, Schema
 from arrowdev._errors import exchange_error
 from arrowdev._unpickle_on import current_target
 
@@ -113,10 +113,10 @@ def _placed(value: Any, origin: tuple[int, int] | None) -> Any:
         raise _damaged(error) from error
     try:
         return value.to(device)
-    except (ExchangeError, DeviceError) as error:
+    except ExchangeError as error:
         raise exchange_error(
             f"the pickled memory was on {device}, and cannot be put there: {error}",
-            reason=getattr(error, "reason", None) or "device",
+            reason=error.reason or "device",
             hint='unpickle it in `with arrowdev.unpickle_on("cpu"):`, or pickle x.to("cpu")',
             device=device,
         ) from error

@@ -133,6 +133,15 @@ def test_worker_without_the_device():
     assert done.stdout == b"done\n", done.stderr.decode()
 
 
+def test_failure_of_the_runtime_is_no_missing_device(device):
+    data = pickle.dumps(ad.array(np.arange(3)).to(HERE))
+    device.fail_at(1)
+    with pytest.raises(ad.DeviceError):
+        pickle.loads(data)
+    device.fail_at(0)
+    assert pickle.loads(data).to("cpu").to_pylist() == [0, 1, 2]
+
+
 def test_ordinal_that_is_not_there(device):
     function, (*parts, _) = ad.array(np.arange(3)).__reduce_ex__(5)
     memories = tuple(m and m.__reduce_ex__(4)[1][0] for m in parts[3])
