@@ -630,8 +630,16 @@ test_failures(void)
         for (size_t j = 0; j < sizeof(codes) / sizeof(codes[0]); j++) {
             memset(&error, 0, sizeof(error));
             fail_at(1, call, codes[j].code, 1);
-            CHECK(failures[i].run() == codes[j].status);
+            ad_status status = failures[i].run();
             fail_at(0, NULL, 0, 0);
+            /* A destroyed context has nothing to wait for. */
+            if (failures[i].run == do_idle && codes[j].code == 709 &&
+                failing_context.handle != NULL) {
+                CHECK(status == AD_OK);
+                CHECK(now_current() == before);
+                continue;
+            }
+            CHECK(status == codes[j].status);
             CHECK(error.status == codes[j].status);
             CHECK(error.code == codes[j].code);
             CHECK(strstr(error.message, call) != NULL);
