@@ -48,6 +48,9 @@ WIDE = (
     "wide = ad.array(ad.record_batch({f'c{i}': x for i in range(COUNT)})"
     ".__arrow_c_device_array__())"
 )
+PRODUCER = (
+    f"from paths import DeviceOnly; column = ad.array(ad.array(x){PAIR}); obj = DeviceOnly(column)"
+)
 
 
 def wide(count):
@@ -60,6 +63,8 @@ ROWS = (
     Row("numpy -> ad.array", "ad.array(x)"),
     Row("numpy -> ad.tensor", "ad.tensor(x)"),
     Row("re-export of a column", f"column{PAIR}", f"column = ad.array(ad.array(x){PAIR})"),
+    Row("device capsules -> np.from_dlpack", "np.from_dlpack(ad.array(obj))", PRODUCER,
+        minus=f"obj{PAIR}"),
     Row("Tensor.__dlpack__()", "tensor.__dlpack__()"),
     Row("Tensor -> np.from_dlpack", "np.from_dlpack(tensor)"),
     Row("memoryview(Tensor)", "memoryview(tensor)"),
@@ -90,6 +95,8 @@ ROWS = (
         minus="alone.timeit(100)", per=100, loops=20, needs="streams"),
     Row("stream: batch of one column in Python", "next(stream)", "stream = stream_of(1)",
         needs="streams"),
+    Row("device capsules -> torch by .into", "ad.array(obj).into(torch.Tensor)", PRODUCER,
+        minus=f"obj{PAIR}", needs="torch"),
     Row("torch int64 -> capsules", f"ad.array(t){PAIR}", "t = torch.arange(1000)", needs="torch"),
     Row("torch float32 -> capsules", f"ad.array(t){PAIR}", "t = torch.rand(1000)", needs="torch"),
 )  # fmt: skip

@@ -314,13 +314,11 @@ check_quickly(const ad_tensor_descriptor *descriptor, ad_tensor_value *out)
         return false;
     }
     int64_t extent = descriptor->shape[0];
-    uintptr_t start, end;
-    if (extent <= 0 || extent > INT64_MAX / 32 || descriptor->data == NULL ||
+    uintptr_t start;
+    if (!ad_is_run(descriptor->data, descriptor->byte_offset, extent,
+                   dtype.bits / 8, &start) ||
         (descriptor->strides != NULL && descriptor->strides[0] != 1 &&
-         extent != 1) ||
-        __builtin_add_overflow((uintptr_t)descriptor->data,
-                               descriptor->byte_offset, &start) ||
-        __builtin_add_overflow(start, extent * (dtype.bits / 8), &end)) {
+         extent != 1)) {
         return false;
     }
     out->dims[0] = extent;

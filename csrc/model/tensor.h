@@ -34,6 +34,19 @@ enum {
     AD_TENSOR_SIZE_UNKNOWN = 1 << 4
 };
 
+/* Whether `n` elements of `nbytes`, one after another from `byte_offset` on,
+ * are a part of the address space; *start is the first one. False if there are
+ * none, and for sizes that are nearly too large. */
+static inline bool
+ad_is_run(const void *data, uint64_t byte_offset, int64_t n, int64_t nbytes,
+          uintptr_t *start)
+{
+    uintptr_t end;
+    return n > 0 && n <= INT64_MAX / 32 && data != NULL &&
+           !__builtin_add_overflow((uintptr_t)data, byte_offset, start) &&
+           !__builtin_add_overflow(*start, n * nbytes, &end);
+}
+
 typedef struct ad_tensor {
     void *data; /* pointer or opaque handle; without elements NULL, or where
                    the device has AD_ALLOCATIONS any pointer */

@@ -399,7 +399,7 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     out->is_array = false;
     if (slot->has_torch_flags) {
         /* Before the call, so that the message is ours. */
-        result = ad_dlpack_check_flags(state, object, true);
+        result = ad_dlpack_check_flags(state, object, slot, true);
     }
     if (result == AD_IMPORT_DONE) {
         result = ask_device(state, object, &said);

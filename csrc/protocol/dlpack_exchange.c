@@ -60,39 +60,36 @@ probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     return slot->exchange_api != NULL;
 }
 
+/* *out is the caller's. */
 static ad_import_result
 fetch(ad_state *state, PyObject *object, const ad_dl_exchange_api *api,
-      ad_tensor_value *out)
+      ad_dl_managed_versioned **out)
 {
-    ad_error err;
-    ad_dl_managed_versioned *managed = NULL;
-    int result = api->managed_tensor_from_py_object_no_sync(object, &managed);
+    *out = NULL;
+    int result = api->managed_tensor_from_py_object_no_sync(object, out);
     /* A function that sets an exception has failed, even if it returns 0. */
     if (PyErr_Occurred()) {
-        if (result == 0 && managed != NULL) {
-            ad_dlpack_delete(managed, true);
+        if (result == 0 && *out != NULL) {
+            ad_dlpack_delete(*out, true);
         }
         return ad_import_exception(state);
     }
-    if (result != 0 || managed == NULL) {
+    if (result != 0 || *out == NULL) {
         ad_raise_exchange(state, "protocol", NULL,
                           "the DLPack exchange API of %.200s gave neither a "
                           "tensor nor an error",
                           Py_TYPE(object)->tp_name);
         return AD_IMPORT_FAILED;
     }
-    if (ad_dlpack_take(managed, true, out, &err) != AD_OK) {
-        return ad_import_error(state, &err);
-    }
     return AD_IMPORT_DONE;
 }
 
 /* Checks the flags that the tensor cannot express. */
-static ad_import_result
+static inline ad_import_result
 check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_tensor *tensor)
+              ad_dl_dtype dtype)
 {
-    if (tensor->dtype.code == AD_DL_COMPLEX) {
+    if (dtype.code == AD_DL_COMPLEX) {
         /* torch's table exports conjugate views without their flag;
          * __dlpack__, which comes next, reports it. */
         ad_raise_exchange(state, "conjugate", NULL,
@@ -100,8 +97,8 @@ check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
                           "API, which ignores the conjugate bit");
         return AD_IMPORT_REFUSED;
     }
-    if (slot->has_torch_flags && ad_dlpack_may_have_flags(tensor->dtype)) {
-        return ad_dlpack_check_flags(state, object, false);
+    if (slot->has_torch_flags && ad_dlpack_may_have_flags(dtype)) {
+        return ad_dlpack_check_flags(state, object, slot, false);
     }
     return AD_IMPORT_DONE;
 }
@@ -206,13 +203,27 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
                 ad_imported *out)
 {
     ad_tensor *tensor = &out->tensor.tensor;
-    out->is_array = false;
+    ad_dl_managed_versioned *managed;
+    ad_error err;
     ad_import_result result =
-        fetch(state, object, slot->exchange_api, &out->tensor);
+        fetch(state, object, slot->exchange_api, &managed);
     if (result != AD_IMPORT_DONE) {
         return result;
     }
-    result = check_meaning(state, object, slot, tensor);
+    ad_dl_dtype dtype = managed->dl_tensor.dtype;
+    out->is_array =
+        request->wants_column && ad_dlpack_take_column(managed, &out->array);
+    if (out->is_array) {
+        result = check_meaning(state, object, slot, dtype);
+        if (result != AD_IMPORT_DONE) {
+            ad_array_clear(&out->array);
+        }
+        return result;
+    }
+    if (ad_dlpack_take(managed, true, &out->tensor, &err) != AD_OK) {
+        return ad_import_error(state, &err);
+    }
+    result = check_meaning(state, object, slot, tensor->dtype);
     if (result == AD_IMPORT_DONE) {
         result = note_stream(state, slot, request, tensor);
     }

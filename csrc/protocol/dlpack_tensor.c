@@ -1,7 +1,9 @@
 #include "protocol/dlpack_tensor.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "abi/arrow_c.h"
 #include "base/wait.h"
@@ -13,6 +15,7 @@ typedef struct managed_owner {
     ad_owner base;
     void *managed;
     bool is_versioned;
+    ad_leaf leaf;
 } managed_owner;
 
 void
@@ -33,8 +36,24 @@ managed_destroy(ad_owner *base)
     free(owner);
 }
 
-static const ad_owner_ops managed_ops = {.destroy = managed_destroy,
-                                         .name = "DLPack tensor"};
+static void
+managed_destroy_with_gil(ad_owner *base)
+{
+    managed_owner *owner = (managed_owner *)base;
+    PyObject *exception = ad_py_take_exception();
+    ad_capsule_free(owner->is_versioned ? AD_CAPSULE_DLPACK_VERSIONED
+                                        : AD_CAPSULE_DLPACK,
+                    owner->managed);
+    ad_py_restore_exception(exception);
+    free(owner);
+}
+
+static const ad_owner_ops managed_ops = {
+    .destroy = managed_destroy,
+    .destroy_with_gil = managed_destroy_with_gil,
+    .leaf = offsetof(managed_owner, leaf),
+    .name = "DLPack tensor",
+};
 
 /* The flag for padding says nothing about types of a byte or more. */
 static uint32_t
@@ -115,6 +134,38 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
     ((managed_owner *)owner)->managed = managed;
     ((managed_owner *)owner)->is_versioned = is_versioned;
     return AD_OK;
+}
+
+bool
+ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out)
+{
+    const ad_dl_tensor *tensor = &managed->dl_tensor;
+    uintptr_t start;
+    if (managed->version.major != AD_DL_MAJOR ||
+        (managed->flags & ~AD_DL_FLAG_READ_ONLY) != 0 ||
+        tensor->device.device_type != ARROW_DEVICE_CPU || tensor->ndim != 1 ||
+        tensor->shape == NULL || tensor->dtype.lanes != 1 ||
+        is_own(managed, true)) {
+        return false;
+    }
+    const ad_dtype_info *type = ad_dtype_find(tensor->dtype);
+    int64_t n = tensor->shape[0];
+    if (type == NULL || type->extension != AD_DTYPE_NONE ||
+        (tensor->strides != NULL && tensor->strides[0] != 1 && n != 1) ||
+        !ad_is_run(tensor->data, tensor->byte_offset, n,
+                   tensor->dtype.bits / 8, &start)) {
+        return false;
+    }
+    managed_owner *owner = malloc(sizeof(*owner));
+    if (owner == NULL) {
+        return false; /* the caller tries in another way, and reports */
+    }
+    ad_owner_init(&owner->base, &managed_ops);
+    owner->managed = managed;
+    owner->is_versioned = true;
+    ad_array_of_leaf(&owner->base, ad_schema_primitive(type->arrow).node,
+                     (const void *)start, n, managed->flags != 0, out);
+    return true;
 }
 
 /* --- export -------------------------------------------------------------- */
@@ -332,23 +383,63 @@ ad_dlpack_hand_over(ad_dl_to_py_fn to_py, void *managed, void **object)
 
 /* --- flags of a producer's object ---------------------------------------- */
 
-static bool
-type_has(PyTypeObject *type, PyObject *name)
+/* The attributes of the type as a tuple; NULL, without an exception, if one is
+ * missing. */
+static PyObject *
+find_descriptors(ad_state *state, PyTypeObject *type)
 {
-    PyObject *value = NULL;
-    if (ad_py_lookup_attr((PyObject *)type, name, &value) < 0) {
-        PyErr_Clear();
+    const int names[] = {AD_STR_requires_grad, AD_STR_is_neg, AD_STR_is_conj};
+    PyObject *found = PyTuple_New(3);
+    for (int i = 0; found != NULL && i < 3; i++) {
+        PyObject *value = NULL;
+        if (ad_py_lookup_attr((PyObject *)type, state->strings[names[i]],
+                              &value) > 0) {
+            PyTuple_SET_ITEM(found, i, value);
+        } else {
+            Py_CLEAR(found);
+        }
     }
-    Py_XDECREF(value);
-    return value != NULL;
+    PyErr_Clear();
+    return found;
+}
+
+/* Are they written in C, so that what they return does not depend on the
+ * instance's dict or on another look-up? */
+static bool
+are_plain(PyObject *descriptors, PyTypeObject *type)
+{
+    bool result = true;
+    for (int i = 0; i < 3; i++) {
+        PyObject *d = PyTuple_GET_ITEM(descriptors, i);
+        result = result &&
+                 Py_IS_TYPE(d, i == 0 ? &PyGetSetDescr_Type
+                                      : &PyMethodDescr_Type) &&
+                 PyType_IsSubtype(type, PyDescr_TYPE(d));
+    }
+    return result;
+}
+
+static bool
+are_same(PyObject *a, PyObject *b)
+{
+    return memcmp(&PyTuple_GET_ITEM(a, 0), &PyTuple_GET_ITEM(b, 0),
+                  3 * sizeof(PyObject *)) == 0;
 }
 
 void
 ad_dlpack_probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    slot->has_torch_flags = type_has(type, AD_STR(state, requires_grad)) &&
-                            type_has(type, AD_STR(state, is_neg)) &&
-                            type_has(type, AD_STR(state, is_conj));
+    PyObject *found = find_descriptors(state, type);
+    slot->has_torch_flags = found != NULL;
+    slot->has_torch_descriptors = false;
+    if (found != NULL && are_plain(found, type)) {
+        if (state->torch_descriptors == NULL) {
+            state->torch_descriptors = Py_NewRef(found);
+        }
+        slot->has_torch_descriptors =
+            are_same(found, state->torch_descriptors);
+    }
+    Py_XDECREF(found);
     /* cuda-core (1.2) has no current stream: the table always says NULL, and
      * __dlpack__ makes no stream wait. */
     slot->ignores_streams =
@@ -381,18 +472,32 @@ ad_dlpack_may_have_flags(ad_dl_dtype dtype)
            dtype.code != AD_DL_BOOL && dtype.code != AD_DL_OPAQUE;
 }
 
-/* The value of a method or attribute: 1 true, 0 false or absent, -1 error. */
-static int
-ask(PyObject *object, PyObject *name, bool is_method)
+/* The value of an attribute, or of a call of it. `descriptor` is the type's, or
+ * NULL: then it is looked up. NULL without an exception: there is none. */
+static PyObject *
+read_flag(PyObject *object, PyObject *name, bool is_method,
+          PyObject *descriptor)
 {
-    PyObject *value = NULL;
-    if (is_method) {
-        value = PyObject_CallMethodNoArgs(object, name);
-    } else if (ad_py_lookup_attr(object, name, &value) == 0) {
-        return 0;
+    PyObject *value;
+    if (descriptor != NULL) {
+        return is_method ? PyObject_Vectorcall(descriptor, &object, 1, NULL)
+                         : Py_TYPE(descriptor)
+                               ->tp_descr_get(descriptor, object,
+                                              (PyObject *)Py_TYPE(object));
     }
+    if (is_method) {
+        return PyObject_CallMethodNoArgs(object, name);
+    }
+    (void)ad_py_lookup_attr(object, name, &value);
+    return value;
+}
+
+/* 1 true, 0 false or absent, -1 error. */
+static inline int
+is_true(PyObject *value)
+{
     if (value == NULL) {
-        return -1;
+        return PyErr_Occurred() ? -1 : 0;
     }
     int result = PyObject_IsTrue(value);
     Py_DECREF(value);
@@ -400,7 +505,8 @@ ask(PyObject *object, PyObject *name, bool is_method)
 }
 
 ad_import_result
-ad_dlpack_check_flags(ad_state *state, PyObject *object, bool may_be_conjugate)
+ad_dlpack_check_flags(ad_state *state, PyObject *object,
+                      const ad_type_slot *slot, bool may_be_conjugate)
 {
     static const struct {
         int name;
@@ -418,8 +524,11 @@ ad_dlpack_check_flags(ad_state *state, PyObject *object, bool may_be_conjugate)
     };
     size_t n = sizeof(flags) / sizeof(flags[0]) - (may_be_conjugate ? 0 : 1);
     for (size_t i = 0; i < n; i++) {
-        int is_set =
-            ask(object, state->strings[flags[i].name], flags[i].is_method);
+        int is_set = is_true(read_flag(
+            object, state->strings[flags[i].name], flags[i].is_method,
+            slot->has_torch_descriptors
+                ? PyTuple_GET_ITEM(state->torch_descriptors, i)
+                : NULL));
         if (is_set < 0) {
             return ad_import_exception(state);
         }

@@ -18,6 +18,11 @@
 AD_MUST_CHECK ad_status ad_dlpack_take(void *managed, bool is_versioned,
                                        ad_tensor_value *out, ad_error *err);
 
+/* The same as a column, for a tensor in host memory that is one without a copy
+ * and without a change of meaning: one dimension without gaps, of plain
+ * numbers. False: nothing was taken over. */
+bool ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out);
+
 /* Calls the deleter of a managed tensor. Needs no GIL. */
 void ad_dlpack_delete(void *managed, bool is_versioned);
 
@@ -64,6 +69,7 @@ bool ad_dlpack_may_have_flags(ad_dl_dtype dtype);
 /* Reads the flags of an object whose type has them. AD_IMPORT_DONE: none is
  * set. */
 ad_import_result ad_dlpack_check_flags(ad_state *state, PyObject *object,
+                                       const ad_type_slot *slot,
                                        bool may_be_conjugate);
 
 /* Enforces the `copy` of the request: AD_IMPORT_DONE, or refused with `tensor`

@@ -153,15 +153,14 @@ ad_ndarray_column(const ad_state *state, PyObject *object, ad_array *out)
 {
     const ad_numpy_array *array = (const ad_numpy_array *)object;
     const element *type = plain_element(state, array);
-    uintptr_t end;
+    uintptr_t start;
     if (type == NULL || type->format == '\0' || array->nd != 1) {
         return 0;
     }
     int64_t n = array->dimensions[0];
     int64_t nbytes = type->dtype.bits / 8;
-    if (n <= 0 || n > INT64_MAX / 32 ||
-        (array->strides[0] != nbytes && n != 1) ||
-        __builtin_add_overflow((uintptr_t)array->data, n * nbytes, &end)) {
+    if ((array->strides[0] != nbytes && n != 1) ||
+        !ad_is_run(array->data, 0, n, nbytes, &start)) {
         return 0;
     }
     ad_owner *owner = ad_py_owner_new(object);

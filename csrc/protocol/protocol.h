@@ -44,8 +44,9 @@ typedef struct ad_stream_argument {
 typedef struct ad_request {
     ad_copy copy;
     ad_stream_argument stream;
-    ad_schema schema; /* borrowed; the requested schema, if it has a node */
-    bool has_device;  /* the caller names the device of the memory */
+    ad_schema schema;  /* borrowed; the requested schema, if it has a node */
+    bool wants_column; /* an array, if the tensor is one as it stands */
+    bool has_device;   /* the caller names the device of the memory */
     ad_device device;
 } ad_request;
 

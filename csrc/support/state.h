@@ -23,6 +23,7 @@
     X(array_type)                                                             \
     X(ndarray_type)      /* NULL: see protocol/ndarray.h */                   \
     X(numpy_descriptors) /* a tuple */                                        \
+    X(torch_descriptors) /* a tuple: requires_grad, is_neg, is_conj */        \
     X(array_stream_type)                                                      \
     X(async_consumer_type)                                                    \
     X(async_producer_type)                                                    \
@@ -59,8 +60,9 @@ typedef struct ad_type_slot {
     bool may_have_dict;   /* instances may have attributes of their own */
     bool has_own_lookup;  /* a __getattr__ may offer more protocols */
     bool has_torch_flags; /* requires_grad, is_neg: check before use */
-    bool takes_no_sync;   /* __dlpack__ takes stream=-1 */
-    bool ignores_streams; /* by DLPack; see ad_dlpack_require_stream */
+    bool has_torch_descriptors; /* they are state->torch_descriptors */
+    bool takes_no_sync;         /* __dlpack__ takes stream=-1 */
+    bool ignores_streams;       /* by DLPack; see ad_dlpack_require_stream */
     const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */
 } ad_type_slot;
 

@@ -267,6 +267,8 @@ ad_import_array(ad_state *state, PyObject *object, const ad_request *request,
     if (request->copy != AD_COPY_NEVER) {
         here.schema = wanted;
     }
+    here.wants_column =
+        request->copy != AD_COPY_ALWAYS && !request->has_device;
     if (has_validity) { /* apply_mask() moves the data */
         here.has_device = false;
         here.copy = request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED
