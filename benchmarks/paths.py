@@ -85,7 +85,9 @@ class HotPath:
     `overhead`: the row's figure is what arrowdev takes beyond the first peer,
     which is then a part of its own work, and not a ratio. `per`: times are
     divided by this count of columns. `nbytes`: read and written, where that is
-    what takes the time.
+    what takes the time. `floor`: the calls of CPython, malloc and the peer that
+    no implementation can do without (floor.py). It meets a goal, too, to be within
+    NEAR of it.
     """
 
     name: str
@@ -97,6 +99,7 @@ class HotPath:
     per: int = 1
     overhead: bool = False
     nbytes: int = 0
+    floor: Case | None = None
 
     @property
     def unit(self):
@@ -119,13 +122,17 @@ KERNELS = "kernels"  # kernels.py has their rows
 SCALE = "per column"
 
 
-def made_and_consumed(name, cases, setup, goal):
+NEAR = 1.3  # of the floor
+BARE = "from floor import bare"
+
+
+def made_and_consumed(name, cases, setup, goal, floor):
     """Two rows: the pair dropped, and the pair moved out and released.
 
     The consumer is ad.array(pair) for all; its time is in every figure.
     """
     ours, *peers = cases
-    yield HotPath(f"{name}, made and dropped", GOALS, ours, tuple(peers), setup, goal)
+    yield HotPath(f"{name}, made and dropped", GOALS, ours, tuple(peers), setup, goal, floor=floor)
     ours, *peers = (Case(case.label, f"consume({case.statement})", case.setup) for case in cases)
     yield HotPath(
         f"{name}, moved and released", GOALS, ours, tuple(peers), f"{setup}; consume = ad.array"
@@ -138,33 +145,41 @@ def numpy_to_capsules():
         Case("pyarrow", f"pa.array(x){PAIR}", PA),
         Case("nanoarrow", f"nanoarrow.device.c_device_array(x){PAIR}", NA),
     )
-    yield from made_and_consumed("numpy -> capsules", cases, NUMPY, Goal(factor=10))
+    floor = Case("floor", f"bare.array(x){PAIR}", BARE)
+    yield from made_and_consumed("numpy -> capsules", cases, NUMPY, Goal(factor=10), floor)
 
 
 def torch_to_capsules():
-    for name, tensor, factor in (
-        ("int64", "torch.arange(1000)", 13),
-        ("float32", "torch.rand(1000)", 8),
+    for name, tensor, factor, take in (
+        ("int64", "torch.arange(1000)", 13, "take"),
+        ("float32", "torch.rand(1000)", 8, "take_checked"),
     ):
         cases = (
             Case("arrowdev", f"ad.array(t){PAIR}"),
             Case("pyarrow", f"pa.array(t.numpy()){PAIR}", PA),
         )
         setup = f"{AD}; {TORCH}; t = {tensor}"
+        floor = Case("floor", f"bare.{take}(t){PAIR}", f"{BARE}; bare.use(torch.Tensor)")
         yield from made_and_consumed(
-            f"torch {name} -> capsules", cases, setup, Goal(factor=factor)
+            f"torch {name} -> capsules", cases, setup, Goal(factor=factor), floor
         )
 
 
 def capsules_to_tensors():
-    """From capsules of pyarrow's making: ready ones, then with the making."""
+    """From capsules of pyarrow's making: ready ones, then with the making.
+
+    The floor drops the capsules, which releases the data, and makes an object of the consumer.
+    """
     rows = (
-        ("torch", "ad.array(obj).into(torch.Tensor)", "torch.from_dlpack(pa.array(obj))", 3),
-        ("numpy", "np.from_dlpack(ad.array(obj))", "pa.array(obj).to_numpy()", 2.4),
-    )
+        ("torch", "ad.array(obj).into(torch.Tensor)", "torch.from_dlpack(pa.array(obj))", 3,
+         "bare.into()"),
+        ("numpy", "np.from_dlpack(ad.array(obj))", "pa.array(obj).to_numpy()", 2.4,
+         "np.from_dlpack(tensor)"),
+    )  # fmt: skip
     libraries = f"{TORCH}; import numpy as np"
     ready = {"prepare": "obj = Ready(array, number)", "number": 5_000}
-    for name, ours, theirs, factor in rows:
+    bare = f"{BARE}; bare.use(torch.Tensor); tensor = bare.Tensor()"
+    for name, ours, theirs, factor, least in rows:
         yield HotPath(
             f"device capsules -> {name}",
             GOALS,
@@ -172,6 +187,7 @@ def capsules_to_tensors():
             (Case("pyarrow", theirs, **ready),),
             f"{COLUMN}; from paths import Ready; {libraries}",
             Goal(factor=factor),
+            floor=Case("floor", f"obj{PAIR}; {least}", bare, **ready),
         )
         yield HotPath(
             f"pyarrow array -> device capsules -> {name}",
@@ -196,7 +212,11 @@ def reexport():
                 f"{NA}; imported = nanoarrow.device.c_device_array(source)",
             ),
         )
-        yield from made_and_consumed(f"re-export of {name}", cases, setup, Goal(factor=factor))
+        floor = Case("floor", f"array{PAIR}", f"{BARE}; array = bare.array(None)")
+        yield from made_and_consumed(
+            f"re-export of {name}", cases, setup, Goal(factor=factor),
+            floor if name == "a column" else None,
+        )  # fmt: skip
 
 
 def import_of_a_batch():

@@ -183,15 +183,22 @@ ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
                 ad_array *out, ad_error *err)
 {
     preparation p;
-    ad_schema moved;
     AD_RETURN_IF_ERR(ad_array_validate(schema, &array->array, err));
     AD_RETURN_IF_ERR(import_prepare(array, &p, err));
-    ad_status status = ad_schema_move(schema, &moved, err);
-    if (status != AD_OK) {
-        prepared_drop(&p);
-        return status;
+    ad_schema found = ad_schema_static(schema);
+    struct ArrowSchema unneeded = {.release = NULL};
+    if (found.node != NULL) {
+        unneeded = *schema;
+        schema->release = NULL;
+    } else {
+        ad_status status = ad_schema_move(schema, &found, err);
+        if (status != AD_OK) {
+            prepared_drop(&p);
+            return status;
+        }
     }
-    import_finish(&p, moved, array, out);
+    import_finish(&p, found, array, out);
+    AD_RELEASE(&unneeded, release);
     return AD_OK;
 }
 
@@ -291,7 +298,7 @@ ad_array_drop(const ad_array *array)
 {
     ad_sync_unref(array->sync);
     ad_schema_unref(array->schema);
-    ad_owner_unref(array->owner);
+    ad_owner_unref_with_gil(array->owner);
 }
 
 /* Narrows *array to a range that is known to be within it. */

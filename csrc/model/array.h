@@ -65,8 +65,9 @@ ad_array_validate_known(const struct ArrowSchema *schema,
 
 /* --- import ------------------------------------------------------------- */
 
-/* Validates both structs and moves them into owners. On success both `release`
- * members are NULL; on failure both structs are untouched. The event, device
+/* Validates both structs and moves them into owners. A schema that is equal to
+ * a static one is released at once. On success both `release` members are
+ * NULL; on failure both structs are untouched. The event, device
  * type and id are kept; of `reserved` only whether it is zero. Host memory has
  * no event type, so an event of a CPU array is ignored: nobody can wait for
  * it. */
@@ -109,9 +110,9 @@ void ad_array_share(const ad_array *src, ad_array *dst);
 
 /* Drops all references; *array is empty afterwards. */
 void ad_array_clear(ad_array *array);
-/* The same, but leaves *array dangling, which saves the writes. Only for
- * memory that is freed next and that no code reads while an owner's destructor
- * runs. */
+/* The same with the GIL, but leaves *array dangling, which saves the writes.
+ * Only for memory that is freed next and that no code reads while an owner's
+ * destructor runs. */
 void ad_array_drop(const ad_array *array);
 
 /* Rows [offset, offset + length) of src. AD_ERR_INDEX when out of range. */
