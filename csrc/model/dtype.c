@@ -37,14 +37,17 @@ ad_dtype_find(ad_dl_dtype dtype)
 const ad_dtype_info *
 ad_dtype_by_format(const char *format)
 {
-    for (int i = 0; i < N_ROWS; i++) {
-        if (rows[i].arrow[0] == format[0] &&
-            rows[i].extension == AD_DTYPE_NONE &&
-            strcmp(rows[i].arrow, format) == 0) {
-            return &rows[i];
-        }
-    }
-    return NULL;
+    /* The rows without an extension have one letter each. A row without a
+     * letter is that of int8, too, whose letter differs then. */
+    static const uint8_t found[128] = {
+        ['c'] = ROW_INT8,    ['s'] = ROW_INT16,   ['i'] = ROW_INT32,
+        ['l'] = ROW_INT64,   ['C'] = ROW_UINT8,   ['S'] = ROW_UINT16,
+        ['I'] = ROW_UINT32,  ['L'] = ROW_UINT64,  ['e'] = ROW_FLOAT16,
+        ['f'] = ROW_FLOAT32, ['g'] = ROW_FLOAT64,
+    };
+    unsigned char letter = (unsigned char)format[0];
+    const ad_dtype_info *row = &rows[letter < 128 ? found[letter] : 0];
+    return row->arrow[0] == format[0] && format[1] == '\0' ? row : NULL;
 }
 
 const char *

@@ -129,11 +129,14 @@ ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
                const char *origin)
 {
     const char *name = kinds[kind].name;
-    if (!PyCapsule_CheckExact(capsule) || !is_live(capsule, name)) {
+    void *pointer = PyCapsule_CheckExact(capsule)
+                        ? PyCapsule_GetPointer(capsule, name)
+                        : NULL;
+    if (pointer == NULL) {
+        PyErr_Clear(); /* ours says more */
         return fail_name(state, capsule, kind, origin);
     }
-    void *pointer = PyCapsule_GetPointer(capsule, name);
-    if (pointer != NULL && kinds[kind].is_released(pointer)) {
+    if (kinds[kind].is_released(pointer)) {
         return ad_raise_exchange(
             state, "consumed",
             "a capsule can be consumed once; ask the producer again",
