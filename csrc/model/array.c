@@ -183,22 +183,15 @@ ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
                 ad_array *out, ad_error *err)
 {
     preparation p;
+    ad_schema moved;
     AD_RETURN_IF_ERR(ad_array_validate(schema, &array->array, err));
     AD_RETURN_IF_ERR(import_prepare(array, &p, err));
-    ad_schema found = ad_schema_static(schema);
-    struct ArrowSchema unneeded = {.release = NULL};
-    if (found.node != NULL) {
-        unneeded = *schema;
-        schema->release = NULL;
-    } else {
-        ad_status status = ad_schema_move(schema, &found, err);
-        if (status != AD_OK) {
-            prepared_drop(&p);
-            return status;
-        }
+    ad_status status = ad_schema_move(schema, &moved, err);
+    if (status != AD_OK) {
+        prepared_drop(&p);
+        return status;
     }
-    import_finish(&p, found, array, out);
-    AD_RELEASE(&unneeded, release);
+    import_finish(&p, moved, array, out);
     return AD_OK;
 }
 

@@ -65,9 +65,8 @@ ad_array_validate_known(const struct ArrowSchema *schema,
 
 /* --- import ------------------------------------------------------------- */
 
-/* Validates both structs and moves them into owners. A schema that is equal to
- * a static one is released at once. On success both `release` members are
- * NULL; on failure both structs are untouched. The event, device
+/* Validates both structs and moves them into owners. On success both `release`
+ * members are NULL; on failure both structs are untouched. The event, device
  * type and id are kept; of `reserved` only whether it is zero. Host memory has
  * no event type, so an event of a CPU array is ignored: nobody can wait for
  * it. */

@@ -73,17 +73,6 @@ ad_schema_primitive(const char *format)
                        NULL};
 }
 
-/* The static schema that is equal to a validated one in all members, or a node
- * of NULL. */
-static inline ad_schema
-ad_schema_static(const struct ArrowSchema *schema)
-{
-    bool is_plain = schema->flags == ARROW_FLAG_NULLABLE &&
-                    schema->metadata == NULL && schema->name != NULL &&
-                    schema->name[0] == '\0' && schema->dictionary == NULL;
-    return is_plain ? ad_schema_primitive(schema->format) : (ad_schema){0};
-}
-
 /* A new node that owns copies of the strings and takes references on the
  * children (n_children may be 0; dictionary may be NULL). `metadata` is a blob
  * or NULL. `names`, if not NULL, replace the names of the children; a NULL

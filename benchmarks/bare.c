@@ -103,7 +103,7 @@ static PyMethodDef array_methods[] = {
 };
 
 static PyTypeObject array_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "floor.Array",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "bare.Array",
     .tp_basicsize = sizeof(array_object),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_dealloc = array_dealloc,
@@ -204,7 +204,7 @@ static PyMethodDef tensor_methods[] = {
 };
 
 static PyTypeObject tensor_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "floor.Tensor",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "bare.Tensor",
     .tp_basicsize = sizeof(PyObject),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = PyType_GenericNew,
@@ -232,7 +232,7 @@ static PyMethodDef functions[] = {
 
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "floor",
+    .m_name = "bare",
     .m_methods = functions,
 };
 
