@@ -27,6 +27,7 @@ static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
                                           .name = "imported array"};
 
 static ad_owner *const *exported_members(const ad_owner *base, size_t *n);
+static inline void skip_import(struct ArrowArray *node);
 static bool is_own_export(const struct ArrowArray *root);
 
 /* Of a tree that arrowdev exported before. */
@@ -175,6 +176,7 @@ import_finish(const preparation *p, ad_schema schema,
 {
     p->tree->array = *array;
     array->array.release = NULL;
+    skip_import(&p->tree->array.array);
     view_tree(p, schema, out);
 }
 
@@ -499,6 +501,14 @@ drop_contents(contents kept)
 }
 
 #include "model/export_nodes.inc"
+
+static const struct ArrowArray *
+imported_node(const ad_owner *owner)
+{
+    return owner->ops == &imported_ops
+               ? &((const imported *)owner)->array.array
+               : NULL;
+}
 
 static ad_owner *const *
 exported_members(const ad_owner *base, size_t *n)

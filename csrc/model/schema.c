@@ -187,6 +187,8 @@ imported_destroy(ad_owner *self)
 static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
                                           .name = "imported schema"};
 
+static inline void skip_import(struct ArrowSchema *node);
+
 ad_status
 ad_schema_move(struct ArrowSchema *src, ad_schema *out, ad_error *err)
 {
@@ -201,6 +203,7 @@ ad_schema_move(struct ArrowSchema *src, ad_schema *out, ad_error *err)
     ad_owner_init(&tree->base, &imported_ops);
     tree->root = *src;
     src->release = NULL;
+    skip_import(&tree->root);
     *out = (ad_schema){&tree->root, &tree->base};
     return AD_OK;
 }
@@ -459,6 +462,13 @@ drop_contents(contents kept)
 }
 
 #include "model/export_nodes.inc"
+
+static const struct ArrowSchema *
+imported_node(const ad_owner *owner)
+{
+    return owner->ops == &imported_ops ? &((const imported *)owner)->root
+                                       : NULL;
+}
 
 size_t
 ad_schema_count_nodes(const struct ArrowSchema *node)

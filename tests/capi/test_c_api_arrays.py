@@ -222,6 +222,18 @@ class TestImport:
             capi.import_array(tree.schema.address, ac.address(tree.device), True)
         assert tree.released == (1, 1)
 
+    def test_column_that_comes_back_again_and_again_makes_no_chain(self, capi):
+        """A chain of owners would be released by a recursion that overflows the stack."""
+        tree = ac.numbers()
+        array = ad.array(ac.OnDevice(tree))
+        for _ in range(200_000):
+            array = capi.pass_array(array)
+        assert array.to_pylist() == [0, 1, 2]
+        assert array.schema == ad.schema("int64")
+        assert tree.released == (0, 0)
+        del array
+        assert tree.released == (1, 1)
+
     def test_structs_of_arrowdev_come_back(self, capi):
         tree = ac.numbers()
         array = ad.array(ac.OnDevice(tree))
