@@ -134,8 +134,9 @@ AD_MUST_CHECK ad_status ad_context_complete(const struct ad_backend *backend,
 typedef bool (*ad_stream_current_fn)(ad_device device, ad_stream_choice *out);
 void ad_stream_set_current(ad_stream_current_fn find);
 
-/* The scopes that are active, in all threads and tasks. The Python layer
- * counts them: mostly 0, and then no stream is current. */
+/* The scopes that exist, in all threads and tasks: one that was left is still
+ * current in a task that began inside it. The Python layer counts them: mostly
+ * 0, and then no stream is current. */
 extern atomic_long ad_n_stream_scopes;
 bool ad_stream_find_current(ad_device device, ad_stream_choice *out);
 

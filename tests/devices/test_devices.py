@@ -422,6 +422,27 @@ def test_use_stream_is_local_to_asyncio_task(software):
     }
 
 
+def test_task_that_outlives_the_block_keeps_its_stream(software):
+    """It began inside, and the block of its maker ends without it."""
+    queues = {"a": software.queue()}
+    left, seen = asyncio.Event(), []
+
+    async def task():
+        await left.wait()
+        seen.append(current_queue(queues))
+
+    async def main():
+        with ad.use_stream(queues["a"]):
+            made = asyncio.create_task(task())
+            await asyncio.sleep(0)
+        seen.append(current_queue(queues))
+        left.set()
+        await made
+
+    asyncio.run(main())
+    assert seen == [[], ["a"]]
+
+
 def test_use_stream_exits_innermost_first(software):
     queues = {"a": software.queue(), "b": software.queue()}
     outer, inner = ad.use_stream(queues["a"]), ad.use_stream(queues["b"])

@@ -102,6 +102,7 @@ static void
 stream_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
+    atomic_fetch_sub(&ad_n_stream_scopes, 1);
     ad_owner_unref(((stream_object *)object)->keep);
     Py_XDECREF(((stream_object *)object)->object);
     type->tp_free(object);
@@ -189,11 +190,7 @@ stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
     PyObject *after = mine != NULL ? PySequence_Concat(before, mine) : NULL;
     Py_XDECREF(before);
     Py_XDECREF(mine);
-    if (set_scopes(after) < 0) {
-        return NULL;
-    }
-    atomic_fetch_add(&ad_n_stream_scopes, 1);
-    return Py_NewRef(object);
+    return set_scopes(after) == 0 ? Py_NewRef(object) : NULL;
 }
 
 /* The index in `scopes` of the last entry that is `object`, or -1. */
@@ -244,7 +241,6 @@ stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
                         "asyncio task, where it has to be left as well");
         return NULL;
     }
-    atomic_fetch_sub(&ad_n_stream_scopes, 1);
     if (!is_innermost) {
         PyErr_SetString(PyExc_RuntimeError,
                         "use_stream() blocks of one device must be left in "
@@ -331,6 +327,7 @@ function_use_stream(ad_state *state, PyObject *const *values)
     if (self == NULL) {
         return NULL;
     }
+    atomic_fetch_add(&ad_n_stream_scopes, 1);
     self->object = NULL;
     self->keep = NULL;
     if (read_arguments(state, values[0], values[1], self) < 0) {
