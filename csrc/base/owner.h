@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "abi/arrow_c.h"
 #include "base/status.h"
 
 typedef struct ad_owner ad_owner;
@@ -29,7 +30,7 @@ typedef struct ad_owner_ops {
     ad_owner *const *(*members)(const ad_owner *self, size_t *n);
     /* As `destroy`, where the caller is known to hold the GIL. Optional. */
     void (*destroy_with_gil)(ad_owner *self);
-    /* Offset of the room for an ad_leaf (model/array.h); 0: there is none. */
+    /* Offset of the room for an ad_leaf; 0: there is none. */
     size_t leaf;
     const char *name; /* for debugging */
 } ad_owner_ops;
@@ -38,6 +39,13 @@ struct ad_owner {
     atomic_size_t refs;
     const ad_owner_ops *ops;
 };
+
+/* Room in an owner for the node of a column over its memory, so that the
+ * column takes no allocation of its own (see ad_array_of_leaf). */
+typedef struct ad_leaf {
+    struct ArrowArray node;
+    const void *buffers[2];
+} ad_leaf;
 
 /* Set the count to one reference, which belongs to the caller. */
 static inline void

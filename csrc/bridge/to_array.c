@@ -539,10 +539,9 @@ ad_array_from_tensor_steal(ad_tensor *tensor, ad_copy copy, ad_array *out,
 {
     const ad_dtype_info *plain = plain_column(tensor, copy);
     ad_status status;
-    if (plain != NULL && tensor->sync == NULL &&
-        tensor->device.type == AD_CPU.type &&
-        ad_owner_has_leaf(tensor->owner)) {
-        ad_array_of_leaf(tensor->owner, ad_schema_primitive(plain->arrow).node,
+    if (plain != NULL && ad_owner_has_leaf(tensor->owner)) {
+        ad_array_of_leaf(tensor->owner, tensor->sync, tensor->device,
+                         ad_schema_primitive(plain->arrow).node,
                          ad_tensor_address(tensor), tensor->shape[0],
                          (tensor->flags & AD_TENSOR_READONLY) != 0, out);
         return AD_OK;

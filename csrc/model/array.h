@@ -211,13 +211,6 @@ typedef struct ad_array_spec {
     bool readonly;
 } ad_array_spec;
 
-/* Room in an owner for the node of a column over its memory, so that the
- * column takes no allocation of its own. */
-typedef struct ad_leaf {
-    struct ArrowArray node;
-    const void *buffers[2];
-} ad_leaf;
-
 /* Marks nodes that arrowdev has built as not released. Never called: what
  * contains the node frees it. */
 void ad_array_never_released(struct ArrowArray *node);
@@ -232,12 +225,12 @@ ad_owner_has_leaf(const ad_owner *owner)
 }
 
 /* A column of `length` values without nulls at `values`, in the room of
- * `owner` (see ad_owner_has_leaf), which is taken over. `type` is static. On
- * the CPU, ready. */
+ * `owner` (see ad_owner_has_leaf), which is taken over, as `sync` is. `type` is
+ * static. */
 static inline void
-ad_array_of_leaf(ad_owner *owner, const struct ArrowSchema *type,
-                 const void *values, int64_t length, bool readonly,
-                 ad_array *out)
+ad_array_of_leaf(ad_owner *owner, ad_sync *sync, ad_device device,
+                 const struct ArrowSchema *type, const void *values,
+                 int64_t length, bool readonly, ad_array *out)
 {
     ad_leaf *leaf = (ad_leaf *)((char *)owner + owner->ops->leaf);
     leaf->buffers[0] = NULL;
@@ -252,9 +245,10 @@ ad_array_of_leaf(ad_owner *owner, const struct ArrowSchema *type,
         .node = &leaf->node,
         .owner = owner,
         .schema = {type, NULL},
-        .device = AD_CPU,
+        .device = device,
         .length = length,
         .readonly = readonly,
+        .sync = sync,
     };
 }
 

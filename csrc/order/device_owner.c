@@ -51,6 +51,7 @@ typedef struct device_owner {
     _Atomic(recorded_stream *) streams; /* only grows; there is no lock */
     atomic_uint n_streams;              /* at least their number */
     recorded_stream inline_streams[N_INLINE_STREAMS];
+    ad_leaf leaf;
 } device_owner;
 
 typedef struct device_memory {
@@ -414,8 +415,11 @@ device_owner_destroy(ad_owner *base)
     }
 }
 
-static const ad_owner_ops device_owner_ops = {.destroy = device_owner_destroy,
-                                              .name = "device owner"};
+static const ad_owner_ops device_owner_ops = {
+    .destroy = device_owner_destroy,
+    .leaf = offsetof(device_owner, leaf),
+    .name = "device owner",
+};
 
 /* --- construction -------------------------------------------------------- */
 

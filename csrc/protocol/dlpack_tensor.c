@@ -163,7 +163,8 @@ ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out)
     ad_owner_init(&owner->base, &managed_ops);
     owner->managed = managed;
     owner->is_versioned = true;
-    ad_array_of_leaf(&owner->base, ad_schema_primitive(type->arrow).node,
+    ad_array_of_leaf(&owner->base, NULL, AD_CPU,
+                     ad_schema_primitive(type->arrow).node,
                      (const void *)start, n, managed->flags != 0, out);
     return true;
 }

@@ -167,7 +167,8 @@ ad_ndarray_column(const ad_state *state, PyObject *object, ad_array *out)
     if (owner == NULL) {
         return -1;
     }
-    ad_array_of_leaf(owner, &ad_schema_primitives[(int)type->format],
-                     array->data, n, is_readonly(array), out);
+    ad_array_of_leaf(owner, NULL, AD_CPU,
+                     &ad_schema_primitives[(int)type->format], array->data, n,
+                     is_readonly(array), out);
     return 1;
 }
