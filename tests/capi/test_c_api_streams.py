@@ -30,7 +30,8 @@ class TestExport:
         assert [len(batch) for batch in back] == [2, 3]
 
     def test_array_is_a_stream_of_one_batch(self, capi):
-        back = capi.import_stream(exported(capi, b"abc").address)
+        stream = exported(capi, b"abc")
+        back = capi.import_stream(stream.address)
         assert [batch.to_pylist() for batch in back] == [[97, 98, 99]]
 
     def test_array_stream_is_handed_over(self, capi):
@@ -60,7 +61,8 @@ class TestExport:
     def test_stream_of_the_copies(self, capi, software):
         queue = software.queue()
         chosen = Options(device_type=EXT_DEV, stream=queue)
-        back = capi.import_stream(exported(capi, two_batches(), chosen).address)
+        stream = exported(capi, two_batches(), chosen)
+        back = capi.import_stream(stream.address)
         queue.hold()
         first = next(back)
         assert not first.is_ready()
