@@ -256,6 +256,44 @@ def test_torch_marks(torch):
     assert np.from_dlpack(ad.tensor(z.conj().resolve_conj())).tolist() == [1 - 2j, 3 - 4j]
 
 
+def test_torch_marks_of_columns(torch):
+    """An Array is made without a tensor in between, and asks as well."""
+    x = torch.arange(3.0)
+    assert ad.array(x).to_pylist() == [0, 1, 2]
+    with fails("requires_grad"):
+        ad.array(x.requires_grad_())
+    z = torch.tensor([1 + 2j])
+    with fails("negative"):
+        ad.array(z.conj().imag[:1].view(1))
+    with fails("conjugate"):
+        ad.array(z.conj())
+    assert ad.array(torch.arange(6)[::2]).to_pylist() == [0, 2, 4]
+    assert ad.array(torch.arange(6)[2:4]).to_pylist() == [2, 3]
+    assert ad.array(torch.arange(0)).to_pylist() == []
+
+
+def test_torch_column_holds_its_tensor(torch):
+    x = torch.arange(3)
+    gone = weakref.ref(x)
+    pair = ad.array(x).__arrow_c_device_array__()
+    del x
+    gc.collect()
+    assert ad.array(pair).to_pylist() == [0, 1, 2]
+    del pair
+    gc.collect()
+    assert gone() is None
+
+
+def test_marks_are_asked_by_name_where_the_class_has_functions_of_its_own(torch, monkeypatch):
+    x = torch.arange(3.0)
+    assert len(ad.array(x)) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "is_neg", lambda self: True)
+        with fails("negative"):
+            ad.array(x)
+    assert len(ad.array(x)) == 3
+
+
 @pytest.mark.parametrize("class_name", ["Parameter", "Subclass"])
 def test_torch_marks_of_subclasses(torch, class_name):
     cls = torch.nn.Parameter
