@@ -321,10 +321,10 @@ static ad_status
 query_stream(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
-    /* The query of a default stream would break captures that it
-     * encompasses. */
+    /* An idle stream of the user's may still wait for the legacy stream, and
+     * only an event shows that. */
     self->is_idle = self->has_queried =
-        !ad_stream_is_default(self->context.device, self->stream) &&
+        self->is_own_stream &&
         self->backend->stream_is_idle(self->context, self->stream);
     if (self->is_idle) {
         return AD_OK;

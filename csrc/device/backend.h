@@ -237,9 +237,9 @@ struct ad_backend {
      * Default: false. */
     bool (*stream_id)(ad_context context, ad_stream stream, uint64_t *out);
 
-    /* Is all work done on a stream that has a handle of its own and is not
-     * being captured? One call, where a recorded event takes two. False also
-     * where the runtime refuses the handle. Default: false. */
+    /* Is all work done on a stream of stream_create() that is not being
+     * captured? One call, where a recorded event takes two. False also where
+     * the runtime refuses the handle. Default: false. */
     bool (*stream_is_idle)(ad_context context, ad_stream stream);
 
     /* Create a stream of arrowdev's own. It does not synchronize with default

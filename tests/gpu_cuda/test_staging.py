@@ -43,6 +43,18 @@ def test_upload_on_a_busy_stream_does_not_block(standin, make):
     assert is_filled(there, 7)
 
 
+def test_upload_on_an_idle_stream_behind_the_legacy_one_does_not_block(standin):
+    """Streams of CuPy wait for the legacy stream. cuStreamQuery does not tell."""
+    stream = Stream(flags=0)
+    source = np.full(5 * MIB, 7, "uint8")
+    with standin.held(1):
+        n_waits = standin.count().host_waits
+        there = ad.tensor(source).to("cuda:0", stream=stream)
+        assert standin.count().host_waits == n_waits
+        source[:] = 8
+    assert is_filled(there, 7)
+
+
 def test_upload_of_rows_on_a_busy_stream_does_not_block(standin):
     stream = Stream()
     source = np.arange(3 * MIB, dtype="uint8").reshape(1024, -1)
