@@ -41,7 +41,7 @@ typedef struct device_owner {
     ad_stream free_stream;
     uint64_t free_stream_thread; /* as recorded_stream.thread */
     ad_owner *free_stream_keep;
-    ad_stream_identity free_stream_identity; /* not of device_memory */
+    ad_stream_identity free_stream_identity;
     bool has_exempt;
     ad_stream exempt;
     ad_context exempt_context;
@@ -59,8 +59,7 @@ typedef struct device_memory {
     ad_context context;
     ad_stream stream; /* of the allocation */
     ad_owner *keep;
-    ad_stream_identity identity; /* of the stream */
-    void *data;                  /* NULL: not allocated yet */
+    void *data; /* NULL: not allocated yet */
     size_t nbytes;
 } device_memory;
 
@@ -357,12 +356,9 @@ release_after_streams(device_owner *self)
 static bool
 is_free_stream_lost(const device_owner *self)
 {
-    const device_memory *memory = (const device_memory *)self->inner;
     return self->has_free_stream &&
            !ad_stream_is_same(self->context, self->free_stream,
-                              self->inner->ops == &memory_ops
-                                  ? memory->identity
-                                  : self->free_stream_identity);
+                              self->free_stream_identity);
 }
 
 /* The order of the other stream says nothing about the work on the memory.
@@ -447,6 +443,7 @@ init(device_owner *self, ad_owner *inner, ad_context context,
         self->free_stream = free_stream->stream;
         self->free_stream_thread = thread_of(context, free_stream->stream);
         self->free_stream_keep = ad_owner_ref(free_stream->keep);
+        self->free_stream_identity = (ad_stream_identity){.is_known = false};
     }
 }
 
@@ -553,8 +550,7 @@ static bool
 is_ordered_by_release(const device_owner *self, const recorded_stream *wanted)
 {
     return is_free_stream(self, wanted) && !is_all_own(self) &&
-           ad_stream_is_same(self->context, self->free_stream,
-                             self->free_stream_identity);
+           !is_free_stream_lost(self);
 }
 
 static bool
@@ -725,11 +721,11 @@ allocate_or_drain(const struct ad_backend *backend, device_memory *self,
  * where it is a per-thread stream, which only this thread can name, it is also
  * recorded, so that the release follows its work. */
 static ad_status
-follow_stream(device_memory *self, ad_owner *outer, bool is_ordered,
+follow_stream(const device_memory *self, ad_owner *outer, bool is_ordered,
               ad_error *err)
 {
-    if (is_ordered) {
-        self->identity =
+    if (is_ordered && outer->ops == &device_owner_ops) {
+        ((device_owner *)outer)->free_stream_identity =
             ad_stream_identify(self->context, self->stream, self->keep);
     }
     return is_ordered &&
@@ -771,7 +767,6 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     self->context = context;
     self->stream = stream;
     self->keep = ad_owner_ref(keep);
-    self->identity = (ad_stream_identity){.is_known = false};
     self->data = NULL;
     self->nbytes = (size_t)nbytes;
     ad_status status = allocate_or_drain(backend, self, err);
