@@ -36,6 +36,28 @@ ad_function_warn_if_readonly(PyObject *module, PyObject *const *args,
                : NULL;
 }
 
+/* The object as a tensor for a library that uses its own current stream; the
+ * caller uses the stream of the request. For an Array that is ready in host
+ * memory there is nothing to order and nothing to move. */
+static int
+tensor_for_library(ad_state *state, PyObject *self, const ad_request *request,
+                   ad_imported *out)
+{
+    /* torch's exchange API aborts the process on a negative stride, which no
+     * Array has. */
+    ad_tensor_options options = {.no_negative_strides = true};
+    ad_error err;
+    if (ad_is_array(state, self) && request->copy == AD_COPY_IF_NEEDED &&
+        request->stream.kind == AD_STREAM_ABSENT &&
+        ad_is_plain(ad_array_of(self)->device, ad_array_of(self)->sync)) {
+        ad_status status = ad_tensor_from_array(
+            ad_array_of(self), &options.bridge, &out->tensor, &err);
+        return ad_raise_status(state, status, &err);
+    }
+    return ad_import_tensor(state, self, request, AD_ALL_PROTOCOLS, &options,
+                            out);
+}
+
 static PyObject *
 convert_by_exchange_api(ad_state *state, PyObject *self,
                         const ad_type_slot *slot,
@@ -43,13 +65,8 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
 {
     const ad_request request = {.copy = (ad_copy)copy, .stream = *stream};
     const ad_type_slot held = *slot; /* the import may evict the slot */
-    /* torch's exchange API aborts the process on a negative stride. */
-    ad_tensor_options options = {.no_negative_strides = true};
     ad_imported imported;
-    /* The library uses its own current stream; the caller uses the stream of
-     * the request. */
-    if (ad_import_tensor(state, self, &request, AD_ALL_PROTOCOLS, &options,
-                         &imported) < 0) {
+    if (tensor_for_library(state, self, &request, &imported) < 0) {
         return NULL;
     }
     PyObject *result =
