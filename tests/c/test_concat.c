@@ -8,7 +8,7 @@ static const uint8_t bits[] = {0x0d}; /* 1 0 1 1 */
 static const int32_t offsets[] = {0, 1, 1, 3, 6};
 static const char text[] = "abbccc";
 static const int8_t indices[] = {0, 1, 0, 1};
-static const char words[2][4] = {"xxyy", "yyzz"};
+static const char *const words[2] = {"xxyy", "yyzz"};
 static const int32_t word_offsets[] = {0, 2, 4};
 
 /* int64, string with a null, list<int64>, dictionary<string>; 4 rows. */
