@@ -23,8 +23,8 @@ typedef struct job {
     ad_session session;
     ad_plan plan;
     int64_t nbytes; /* size of the common allocation */
-    void *pinned;   /* takes its place until the work is done, or NULL */
-    bool is_ahead;  /* the result is wanted later */
+    void *pinned;   /* the work writes here in its place; or NULL */
+    bool is_ahead;  /* of its consumer: ad_array_move_end() takes the result */
     ad_owner **owners;
     size_t n_owners;
     ad_owner *memory; /* owns all memory of the copy */
@@ -286,6 +286,16 @@ copy_via_host(const ad_array *array, ad_device target,
     return status;
 }
 
+/* The end of the move reads the staging buffer. */
+static void
+hand_over_staging(job *self, ad_array_move *ahead)
+{
+    ahead->staging = ad_session_take_staging(&self->session);
+    ahead->from = self->pinned;
+    ahead->to = self->plan.pieces.items[0].target;
+    ahead->nbytes = (size_t)self->nbytes;
+}
+
 /* With `ahead`, whose array `out` is, the host does not wait: out->sync signals
  * that the memory has been written, also where it is host memory. */
 static ad_status
@@ -332,10 +342,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         ad_session_abandon(&self.session, array->owner, self.host,
                            self.memory);
     } else if (ahead != NULL && self.pinned != NULL) {
-        ahead->staging = ad_session_take_staging(&self.session);
-        ahead->from = self.pinned;
-        ahead->to = self.plan.pieces.items[0].target;
-        ahead->nbytes = (size_t)self.nbytes;
+        hand_over_staging(&self, ahead);
     }
     job_clear(&self);
     return status;
@@ -398,6 +405,7 @@ ad_array_move_drop(ad_array_move *self)
                          sync->context, syncs, 1);
     }
     ad_owner_unref(self->staging);
+    self->staging = NULL;
     ad_array_clear(&self->array);
 }
 
@@ -408,7 +416,6 @@ read_staging(const ad_array_move *self)
     void *saved = ad_wait_begin();
     memcpy(self->to, self->from, self->nbytes);
     ad_wait_end(saved);
-    ad_owner_unref(self->staging);
 }
 
 ad_status
@@ -425,8 +432,9 @@ ad_array_move_end(ad_array_move *self, ad_array *out, ad_error *err)
     }
     if (self->staging != NULL) {
         read_staging(self);
+        ad_owner_unref(self->staging);
     }
     *out = self->array;
-    self->array = (ad_array){0};
+    *self = (ad_array_move){.staging = NULL};
     return AD_OK;
 }

@@ -7,6 +7,9 @@
 #include "base/unaligned.h"
 #include "device/backend.h"
 
+#define VIEW_SIZE 16
+#define MAX_INLINE 12 /* bytes of a value that a view contains itself */
+
 /* --- reading ------------------------------------------------------------- */
 
 /* Allocates host memory that the plan keeps. */
@@ -158,43 +161,43 @@ ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
     return AD_OK;
 }
 
-/* A view of more bytes than fit into it: the buffer that has them, and the
- * range of bytes there. */
-typedef struct far_view {
+/* A view whose value does not fit into it: the data buffer that has the value,
+ * and the range of bytes there. */
+typedef struct long_view {
     int32_t buffer;
     int64_t first;
     int64_t end;
-} far_view;
+} long_view;
 
 /* False for an inline value, and for a view that is not within the pieces
  * `data`, as that of a null row may be. */
 static bool
-read_far_view(const char *view, const ad_piece *data, int64_t n_data,
-              far_view *out)
+read_long_view(const char *view, const ad_piece *data, int64_t n_data,
+               long_view *out)
 {
     int32_t numbers[4]; /* size, prefix, buffer, offset */
     memcpy(numbers, view, sizeof(numbers));
     *out =
-        (far_view){numbers[2], numbers[3], (int64_t)numbers[3] + numbers[0]};
-    return numbers[0] > 12 && out->buffer >= 0 && out->buffer < n_data &&
-           out->first >= data[out->buffer].offset &&
+        (long_view){numbers[2], numbers[3], (int64_t)numbers[3] + numbers[0]};
+    return numbers[0] > MAX_INLINE && out->buffer >= 0 &&
+           out->buffer < n_data && out->first >= data[out->buffer].offset &&
            out->end <= data[out->buffer].offset + data[out->buffer].nbytes;
 }
 
 /* The bytes of the data buffers that n views refer to become the pieces. */
 static void
 narrow_data(const char *views, int64_t n, ad_piece *data, int64_t n_data,
-            far_view *ranges)
+            long_view *ranges)
 {
-    far_view far;
+    long_view at;
     for (int64_t i = 0; i < n_data; i++) {
-        ranges[i] = (far_view){.first = data[i].nbytes};
+        ranges[i] = (long_view){.first = data[i].nbytes};
     }
     for (int64_t i = 0; i < n; i++) {
-        if (read_far_view(views + i * 16, data, n_data, &far)) {
-            far_view *range = &ranges[far.buffer];
-            range->first = far.first < range->first ? far.first : range->first;
-            range->end = far.end > range->end ? far.end : range->end;
+        if (read_long_view(views + i * VIEW_SIZE, data, n_data, &at)) {
+            long_view *range = &ranges[at.buffer];
+            range->first = at.first < range->first ? at.first : range->first;
+            range->end = at.end > range->end ? at.end : range->end;
         }
     }
     for (int64_t i = 0; i < n_data; i++) {
@@ -211,19 +214,19 @@ narrow_views(ad_plan *plan, ad_piece *views, ad_piece *data, int64_t n_data,
              ad_error *err)
 {
     void *copy, *ranges;
-    const int64_t n = views->nbytes / 16;
+    const int64_t n = views->nbytes / VIEW_SIZE;
     const char *old = (const char *)views->source + views->offset;
-    const int64_t size = n_data * (int64_t)sizeof(far_view);
+    const int64_t size = n_data * (int64_t)sizeof(long_view);
     AD_RETURN_IF_ERR(allocate_host(plan, size, &ranges, err));
-    AD_RETURN_IF_ERR(allocate_host(plan, n * 16, &copy, err));
+    AD_RETURN_IF_ERR(allocate_host(plan, n * VIEW_SIZE, &copy, err));
     narrow_data(old, n, data, n_data, ranges);
     for (int64_t i = 0; i < n; i++) {
-        char *view = (char *)copy + i * 16;
-        far_view far;
-        memcpy(view, old + i * 16, 16);
-        if (read_far_view(view, data, n_data, &far)) {
-            int32_t at = (int32_t)(far.first - data[far.buffer].offset);
-            memcpy(view + 12, &at, sizeof(at));
+        char *view = (char *)copy + i * VIEW_SIZE;
+        long_view at;
+        memcpy(view, old + i * VIEW_SIZE, VIEW_SIZE);
+        if (read_long_view(view, data, n_data, &at)) {
+            int32_t offset = (int32_t)(at.first - data[at.buffer].offset);
+            memcpy(view + 12, &offset, sizeof(offset));
         }
     }
     if (n > 0) {

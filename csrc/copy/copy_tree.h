@@ -33,10 +33,11 @@ typedef struct ad_plan {
 } ad_plan;
 
 /* Plans the copy of `array`. Bit offsets stay the same modulo 8. The offsets
- * of a slice are rebased in host memory, so that only the data that they refer
- * to are copied. Sizes in device memory are read in the session `reading`,
- * which must outlive the plan; if it is NULL, the first read opens a session.
- * Reads block. The plan must be cleared on failure too. */
+ * of a slice, and its views where the host reads the array, are rebased in
+ * host memory, so that only the data that they refer to are copied. Sizes in
+ * device memory are read in the session `reading`, which must outlive the
+ * plan; if it is NULL, the first read opens a session. Reads block. The plan
+ * must be cleared on failure too. */
 AD_MUST_CHECK ad_status ad_plan_make(const ad_array *array,
                                      const ad_session *reading, ad_plan *out,
                                      ad_error *err);

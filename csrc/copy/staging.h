@@ -1,11 +1,11 @@
 /* Staging buffers of copies that are enqueued.
  *
  * A copy from the host reads a staging buffer and not the memory of the user,
- * which may change. Many small copies to the host, and those ahead of their
- * consumer, write one, and the host reads it when they are done. Where the runtime would wait for the stream in
- * order to stage pageable memory itself (AD_CAP_STAGES), large buffers are
- * pinned; the backend keeps their memory for the next copies. Only for the
- * core.
+ * which may change. Many small copies to the host write a staging buffer
+ * together, as do copies ahead of their consumer; the host reads it when they
+ * are done. Where the runtime would wait for the stream in order to stage
+ * pageable memory itself (AD_CAP_STAGES), large buffers are pinned; the backend
+ * keeps their memory for the next copies. Only for the core.
  */
 #ifndef AD_COPY_STAGING_H
 #define AD_COPY_STAGING_H

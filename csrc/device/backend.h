@@ -300,8 +300,8 @@ ad_backend_wait_helps(const struct ad_backend *backend, int64_t id)
 /* --- finding a backend (device/registry.c) ------------------------------- */
 
 /* Backends that have events and whose runtimes are loaded, by device type.
- * Only the functions below read this, for what every step of an exchange
- * asks. */
+ * Only the functions below read this, which every step of an exchange
+ * calls. */
 extern const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
 
 static inline const struct ad_backend *
@@ -313,10 +313,17 @@ ad_backend_known_in_use(int32_t device_type)
                : NULL;
 }
 
+/* For the functions of similar names below, where the type is not known to be
+ * in use. */
+const struct ad_backend *ad_backend_find(int32_t device_type);
+AD_MUST_CHECK ad_status ad_backend_load(int32_t device_type,
+                                        const struct ad_backend **out,
+                                        ad_error *err);
+bool ad_backend_find_events(int32_t device_type);
+const struct ad_backend *ad_backend_take_in_use(int32_t device_type);
+
 /* The backend of a device type, whether or not its runtime is available. Never
  * NULL: a type without a backend gets a stand-in that refuses. */
-const struct ad_backend *ad_backend_find(int32_t device_type);
-
 static inline const struct ad_backend *
 ad_backend_for(int32_t device_type)
 {
@@ -328,10 +335,6 @@ ad_backend_for(int32_t device_type)
  * AD_ERR_EXCHANGE (reason "runtime") where there is no backend, where its
  * library cannot be loaded or has no device, and in a forked child of a
  * process that had loaded it. The message gives the cause. */
-AD_MUST_CHECK ad_status ad_backend_load(int32_t device_type,
-                                        const struct ad_backend **out,
-                                        ad_error *err);
-
 AD_MUST_CHECK static inline ad_status
 ad_backend_open(int32_t device_type, const struct ad_backend **out,
                 ad_error *err)
@@ -349,8 +352,6 @@ bool ad_backend_is_there(int32_t device_type);
 
 /* Does the backend have streams and events, so that work needs ordering? Loads
  * nothing. */
-bool ad_backend_find_events(int32_t device_type);
-
 static inline bool
 ad_backend_has_events(int32_t device_type)
 {
@@ -360,8 +361,6 @@ ad_backend_has_events(int32_t device_type)
 
 /* The backend of a type that has events, loaded on first need. NULL where
  * there is none, or its runtime is not available. */
-const struct ad_backend *ad_backend_take_in_use(int32_t device_type);
-
 static inline const struct ad_backend *
 ad_backend_in_use(int32_t device_type)
 {

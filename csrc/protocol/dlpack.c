@@ -422,6 +422,9 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return result;
 }
 
+/* Only its use shows that an intake stream died, as by a reset of the device.
+ * The producer's call or the event of the import has failed by then, so the
+ * import is made once more, with a new stream. */
 static ad_import_result
 dlpack_import(const ad_protocol *self, ad_state *state, PyObject *object,
               const ad_type_slot *slot, const ad_request *request,
