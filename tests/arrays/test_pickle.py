@@ -329,6 +329,8 @@ CHANGES = {
     "buffer missing": (STRINGS, {"memories": lambda m: (m[0], None, m[2])}),
     "data missing": (STRINGS, {"memories": lambda m: (*m[:2], None)}),
     "too few buffers": (STRINGS, {"memories": lambda m: m[:-1]}),
+    "too many buffers": (STRINGS, {"memories": lambda m: (*m, m[2])}),
+    "too many numbers": (STRINGS, {"numbers": lambda n: (*n, *n)}),
     "length": (STRINGS, {"numbers": lambda n: (99, *n[1:])}),
     "length below 0": (STRINGS, {"numbers": lambda n: (-1, *n[1:])}),
     "length overflows": (STRINGS, {"numbers": lambda n: (2**62, *n[1:])}),
@@ -420,6 +422,29 @@ def test_deep_schemas_are_refused():
         parts = (b"+s", b"", None, 2, (parts,), None)
     function, (version, _) = ad.schema("i").__reduce_ex__(5)
     with pytest.raises(ValueError):
+        function(version, parts)
+
+
+def copied(parts):
+    """Another tuple of the same parts."""
+    return (*parts,)
+
+
+SHARED = {
+    "nodes": lambda parts: (b"+s", b"", None, 2, (parts, parts), None),
+    "children": lambda parts: (b"+s", b"", None, 2, tuple(copied(parts) for _ in "ab"), None),
+    "dictionaries": lambda parts: (b"+s", b"", None, 2, (parts,), parts),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_shared_parts_do_not_make_a_huge_schema(case):
+    """60 levels would have 2**60 nodes."""
+    parts = (b"i", b"", None, 2, (), None)
+    for _ in range(60):
+        parts = SHARED[case](parts)
+    function, (version, _) = ad.schema("i").__reduce_ex__(5)
+    with pytest.raises(ValueError, match="no parts of a Schema"):
         function(version, parts)
 
 

@@ -118,6 +118,7 @@ def changed(**parts):
         {"lanes": 0},
         {"lanes": 2},
         {"order": 3},
+        {"order": "X"},
         {"code": -1},
         {"device": "here"},
     ],

@@ -353,6 +353,11 @@ build_array(reading *self, ad_schema schema, ad_array *out, ad_error *err)
     const memory *next = self->buffers;
     AD_RETURN_IF_ERR(build_node(self, schema, out, err));
     ad_status status = ad_array_validate(schema.node, out->node, err);
+    if (status == AD_OK &&
+        (self->number != self->n_numbers || self->buffer != self->n_buffers)) {
+        status = ad_fail(err, AD_ERR_ARROW, NULL, NULL,
+                         "the pickle has more nodes or buffers than the type");
+    }
     if (status == AD_OK) {
         status = check_sizes(out, &next, err);
     }
@@ -442,6 +447,10 @@ build_tensor(const ad_tensor_descriptor *descriptor, char order,
 {
     int64_t low, high;
     AD_RETURN_IF_ERR(ad_tensor_check(descriptor, "the pickle", out, err));
+    if (order != 'C' && order != 'F') {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "the pickle has no order of elements");
+    }
     if (order == 'F' && ad_tensor_size(&out->tensor) > 0) {
         set_column_major(&out->tensor);
     }

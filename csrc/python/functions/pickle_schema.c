@@ -86,8 +86,34 @@ ad_function_schema_parts(PyObject *module, PyObject *value)
 
 /* --- a schema of its parts ----------------------------------------------- */
 
-static int build_node(ad_state *state, PyObject *parts, int depth,
+/* The schema that is being built. `used` is a set of addresses of parts. */
+typedef struct building {
+    ad_state *state;
+    PyObject *used;
+} building;
+
+static int build_node(building *self, PyObject *parts, int depth,
                       ad_schema *out);
+
+static int
+fail_parts(void)
+{
+    PyErr_SetString(PyExc_ValueError, "these are no parts of a Schema");
+    return -1;
+}
+
+/* No part that has others appears twice in a pickle. If such parts were
+ * shared, the size of the schema could grow exponentially with their depth. */
+static int
+use_once(building *self, PyObject *part)
+{
+    Py_ssize_t n_before = PySet_GET_SIZE(self->used);
+    PyObject *address = PyLong_FromVoidPtr(part);
+    int result = address != NULL ? PySet_Add(self->used, address) : -1;
+    Py_XDECREF(address);
+    return result == 0 && PySet_GET_SIZE(self->used) == n_before ? fail_parts()
+                                                                 : result;
+}
 
 /* Makes a malloc'ed blob of key, value, key, value; NULL of None. */
 static int
@@ -114,23 +140,27 @@ build_metadata(ad_state *state, PyObject *parts, char **out)
 
 /* Builds the children and, after them, the dictionary. */
 static int
-build_below(ad_state *state, PyObject *children, PyObject *dictionary,
+build_below(building *self, PyObject *children, PyObject *dictionary,
             int depth, ad_schema *below)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(children);
+    if ((n > 0 && use_once(self, children) < 0) ||
+        (dictionary != Py_None && use_once(self, dictionary) < 0)) {
+        return -1;
+    }
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (build_node(state, PyTuple_GET_ITEM(children, i), depth + 1,
+        if (build_node(self, PyTuple_GET_ITEM(children, i), depth + 1,
                        &below[i]) < 0) {
             return -1;
         }
     }
     return dictionary == Py_None
                ? 0
-               : build_node(state, dictionary, depth + 1, &below[n]);
+               : build_node(self, dictionary, depth + 1, &below[n]);
 }
 
 static int
-build_node(ad_state *state, PyObject *parts, int depth, ad_schema *out)
+build_node(building *self, PyObject *parts, int depth, ad_schema *out)
 {
     PyObject *metadata, *children, *dictionary;
     long long flags;
@@ -138,8 +168,7 @@ build_node(ad_state *state, PyObject *parts, int depth, ad_schema *out)
     char *blob = NULL;
     ad_error err;
     if (!PyTuple_Check(parts) || depth > AD_MAX_DEPTH) {
-        PyErr_SetString(PyExc_ValueError, "these are no parts of a Schema");
-        return -1;
+        return fail_parts();
     }
     if (!PyArg_ParseTuple(parts, "yyOLO!O", &spec.format, &spec.name,
                           &metadata, &flags, &PyTuple_Type, &children,
@@ -152,9 +181,9 @@ build_node(ad_state *state, PyObject *parts, int depth, ad_schema *out)
         PyErr_NoMemory();
         return -1;
     }
-    int result = build_below(state, children, dictionary, depth, below);
+    int result = build_below(self, children, dictionary, depth, below);
     if (result == 0) {
-        result = build_metadata(state, metadata, &blob);
+        result = build_metadata(self->state, metadata, &blob);
     }
     if (result == 0) {
         spec.flags = flags;
@@ -162,8 +191,8 @@ build_node(ad_state *state, PyObject *parts, int depth, ad_schema *out)
         spec.children = below;
         spec.dictionary = dictionary != Py_None ? &below[n] : NULL;
         spec.metadata = blob;
-        result =
-            ad_raise_status(state, ad_schema_build(&spec, out, &err), &err);
+        result = ad_raise_status(self->state,
+                                 ad_schema_build(&spec, out, &err), &err);
     }
     for (Py_ssize_t i = 0; i <= n; i++) {
         ad_schema_unref(below[i]);
@@ -177,7 +206,10 @@ int
 ad_schema_of_parts(ad_state *state, PyObject *parts, ad_schema *out)
 {
     ad_error err;
-    if (build_node(state, parts, 1, out) < 0) {
+    building self = {.state = state, .used = PySet_New(NULL)};
+    int result = self.used != NULL ? build_node(&self, parts, 1, out) : -1;
+    Py_XDECREF(self.used);
+    if (result < 0) {
         return -1;
     }
     ad_status status = ad_schema_validate(out->node, &err);
