@@ -57,6 +57,12 @@ def run(*command):
     return done.stdout + done.stderr
 
 
+def committed_ptx():
+    text = make_ptx.HEADER.read_text(encoding="utf-8")
+    lines = re.findall(r'^    "(.*)\\n";?$', text, re.M)
+    return "".join(line.encode().decode("unicode_escape") + "\n" for line in lines)
+
+
 def assemble(ptx, folder, ptxas):
     """Registers of each kernel, and the path of the cubin."""
     source, cubin = folder / "kernels.ptx", folder / "kernels.cubin"
@@ -108,11 +114,7 @@ def main():
     parser.add_argument("--nvdisasm", default="nvdisasm")
     parser.add_argument("--ptx", help="another file than the committed kernels")
     arguments = parser.parse_args()
-    text = make_ptx.HEADER.read_text(encoding="utf-8")
-    lines = re.findall(r'^    "(.*)\\n";?$', text, re.M)
-    ptx = "".join(line.encode().decode("unicode_escape") + "\n" for line in lines)
-    if arguments.ptx:
-        ptx = Path(arguments.ptx).read_text(encoding="utf-8")
+    ptx = Path(arguments.ptx).read_text(encoding="utf-8") if arguments.ptx else committed_ptx()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         registers, cubin = assemble(ptx, folder, arguments.ptxas)
