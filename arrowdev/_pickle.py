@@ -130,7 +130,7 @@ def load_schema(version: int, parts: Any) -> Schema:
     _check(version)
     try:
         return _core._schema_of_parts(parts)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise _damaged(error) from error
 
 
@@ -140,7 +140,7 @@ def load_array(
     _check(version)
     try:
         array = _core._array_of_parts(schema, numbers, memories)
-    except (TypeError, BufferError) as error:
+    except (TypeError, OverflowError, BufferError) as error:
         raise _damaged(error) from error
     return _placed(array, device)
 

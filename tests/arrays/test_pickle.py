@@ -388,6 +388,7 @@ def test_changed_parts_are_refused(case):
         {"memories": lambda m: (m[0], memoryview(bytes(m[1]) * 2)[::2], *m[2:])},
         {"numbers": lambda n: ("3", *n[1:])},
         {"schema": lambda s: "utf8"},
+        {"schema": lambda s: (*s[:3], 2**64, *s[4:])},
         {"device": lambda d: "nowhere"},
         {"device": lambda d: (1, 2, 3)},
     ],
@@ -408,6 +409,9 @@ def test_parts_of_another_kind_are_refused(change):
         (b"+s", b"", None, 2, (1,), None),
         (b"i", b"", None, 2, ((b"i", b"", None, 2, (), None),), None),
         (b"i", b"", ("k", 1), 2, (), None),
+        (b"i", b"", ("k",), 2, (), None),
+        (b"i", b"", b"k", 2, (), None),
+        (b"i", b"", None, 2**64, (), None),
     ],
 )
 def test_parts_of_no_schema_are_refused(parts):

@@ -45,7 +45,8 @@ ad_fastcall ad_array_from_buffers;
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
-/* (format, name, metadata, flags, children, dictionary), or NULL. */
+/* (format, name, metadata, flags, children, dictionary), or NULL with an
+ * exception. */
 PyObject *ad_schema_parts(ad_state *state, const struct ArrowSchema *node);
 /* A validated schema of such parts. Returns 0, or -1 with an exception. */
 int ad_schema_of_parts(ad_state *state, PyObject *parts, ad_schema *out);

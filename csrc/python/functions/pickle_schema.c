@@ -123,9 +123,12 @@ build_metadata(ad_state *state, PyObject *parts, char **out)
     if (parts == Py_None) {
         return 0;
     }
+    Py_ssize_t n = PyTuple_Check(parts) ? PyTuple_GET_SIZE(parts) : 1;
+    if (n % 2 != 0) {
+        return fail_parts();
+    }
     PyObject *pairs = PyList_New(0);
-    Py_ssize_t n = PyTuple_Check(parts) ? PyTuple_GET_SIZE(parts) : 0;
-    for (Py_ssize_t i = 0; pairs != NULL && i + 1 < n; i += 2) {
+    for (Py_ssize_t i = 0; pairs != NULL && i < n; i += 2) {
         PyObject *pair = PyTuple_GetSlice(parts, i, i + 2);
         if (pair == NULL || PyList_Append(pairs, pair) < 0) {
             Py_CLEAR(pairs);
