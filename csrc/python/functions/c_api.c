@@ -62,42 +62,55 @@ read_struct(const ArrowDevOptions *given, ArrowDevOptions *out)
 }
 
 static int
+check_values(const ArrowDevOptions *read)
+{
+    if (read->copy < AD_COPY_IF_NEEDED || read->copy > AD_COPY_ALWAYS) {
+        return fail_option("copy of the ArrowDevOptions is %lld, expected "
+                           "ARROWDEV_COPY_*",
+                           read->copy);
+    }
+    if (read->nulls < AD_NULLS_RAISE || read->nulls > AD_NULLS_FILL) {
+        return fail_option("nulls of the ArrowDevOptions is %lld, expected "
+                           "ARROWDEV_NULLS_*",
+                           read->nulls);
+    }
+    if (read->reserved != 0) {
+        return fail_option("reserved of the ArrowDevOptions is %lld, expected "
+                           "0",
+                           read->reserved);
+    }
+    if ((read->nulls == AD_NULLS_FILL) == ad_is_none(read->fill_value)) {
+        return fail_option("nulls of the ArrowDevOptions is %lld, but "
+                           "ARROWDEV_NULLS_FILL and fill_value go together",
+                           read->nulls);
+    }
+    return 0;
+}
+
+/* Refuses options that a function with these TAKES_* does not follow. */
+static int
+check_followed(const ArrowDevOptions *read, int takes)
+{
+    if (read->nulls != AD_NULLS_RAISE && !(takes & TAKES_NULLS)) {
+        return fail_option("nulls of the ArrowDevOptions is %lld, but Arrow "
+                           "structs keep nulls; leave it 0",
+                           read->nulls);
+    }
+    if (read->copy != AD_COPY_IF_NEEDED && !(takes & TAKES_COPY)) {
+        return fail_option("copy of the ArrowDevOptions is %lld, but a stream "
+                           "is not copied as a whole; leave it 0",
+                           read->copy);
+    }
+    return 0;
+}
+
+static int
 read_options(const ArrowDevOptions *given, int takes, call *out)
 {
     ArrowDevOptions read;
-    if (read_struct(given, &read) < 0) {
+    if (read_struct(given, &read) < 0 || check_values(&read) < 0 ||
+        check_followed(&read, takes) < 0) {
         return -1;
-    }
-    if (read.copy < AD_COPY_IF_NEEDED || read.copy > AD_COPY_ALWAYS) {
-        return fail_option("copy of the ArrowDevOptions is %lld, expected "
-                           "ARROWDEV_COPY_*",
-                           read.copy);
-    }
-    if (read.nulls < AD_NULLS_RAISE || read.nulls > AD_NULLS_FILL) {
-        return fail_option("nulls of the ArrowDevOptions is %lld, expected "
-                           "ARROWDEV_NULLS_*",
-                           read.nulls);
-    }
-    if (read.reserved != 0) {
-        return fail_option("reserved of the ArrowDevOptions is %lld, expected "
-                           "0",
-                           read.reserved);
-    }
-    bool has_fill = !ad_is_none(read.fill_value);
-    if ((read.nulls == AD_NULLS_FILL) != has_fill) {
-        return fail_option("nulls of the ArrowDevOptions is %lld, but "
-                           "ARROWDEV_NULLS_FILL and fill_value go together",
-                           read.nulls);
-    }
-    if (read.nulls != AD_NULLS_RAISE && !(takes & TAKES_NULLS)) {
-        return fail_option("nulls of the ArrowDevOptions is %lld, but Arrow "
-                           "structs keep nulls; leave it 0",
-                           read.nulls);
-    }
-    if (read.copy != AD_COPY_IF_NEEDED && !(takes & TAKES_COPY)) {
-        return fail_option("copy of the ArrowDevOptions is %lld, but a stream "
-                           "is not copied as a whole; leave it 0",
-                           read.copy);
     }
     if (ad_parse_request(out->state, NULL, read.stream, NULL, &out->request) <
         0) {
@@ -109,7 +122,8 @@ read_options(const ArrowDevOptions *given, int takes, call *out)
     out->request.device =
         is_host ? AD_CPU : (ad_device){read.device_type, read.device_id};
     out->tensor.bridge.nulls = (ad_nulls)read.nulls;
-    out->tensor.fill_value = has_fill ? read.fill_value : NULL;
+    out->tensor.fill_value =
+        ad_is_none(read.fill_value) ? NULL : read.fill_value;
     out->stream = read.stream;
     return 0;
 }
