@@ -29,6 +29,7 @@ static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
 static ad_owner *const *exported_members(const ad_owner *base, size_t *n);
 static inline void skip_import(struct ArrowArray *node);
 static bool is_own_export(const struct ArrowArray *root);
+static ad_owner *exported_owner(const struct ArrowArray *root);
 
 /* Of a tree that arrowdev exported before. */
 static const ad_owner_ops own_ops = {.destroy = imported_destroy,
@@ -122,8 +123,10 @@ prepare_device(const struct ArrowDeviceArray *array, preparation *p,
     ad_owner *tree;
     p->sync = NULL;
     /* Uses of memory that arrowdev exported are recorded by the owner that was
-     * exported, so this one needs no device owner. */
-    bool is_own = is_own_export(&array->array);
+     * exported, so this one needs no device owner. An owner of host memory that
+     * a consumer has declared to be on a device records nothing. */
+    bool is_own = is_own_export(&array->array) &&
+                  ad_owner_records(exported_owner(&array->array));
     AD_RETURN_IF_ERR(ad_device_owner_alloc(
         sizeof(*p->tree), is_own ? &own_ops : &imported_ops,
         is_own ? AD_CPU : device, &tree, &p->owner, err));
@@ -516,6 +519,12 @@ exported_members(const ad_owner *base, size_t *n)
     const imported *self = (const imported *)base;
     *n = 1;
     return &((const arena *)self->array.array.private_data)->kept.owner;
+}
+
+static ad_owner *
+exported_owner(const struct ArrowArray *root)
+{
+    return ((const arena *)root->private_data)->kept.owner;
 }
 
 static bool

@@ -621,6 +621,22 @@ record_in(ad_owner *owner, recorded_stream *wanted, ad_error *err)
     return AD_OK;
 }
 
+bool
+ad_owner_records(const ad_owner *owner)
+{
+    size_t n;
+    if (owner == NULL || owner->ops == &device_owner_ops) {
+        return owner != NULL;
+    }
+    ad_owner *const *members = ad_owner_members(owner, &n);
+    for (size_t i = 0; members != NULL && i < n; i++) {
+        if (ad_owner_records(members[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static ad_status
 record(ad_owner *owner, recorded_stream wanted, ad_error *err)
 {

@@ -48,6 +48,9 @@ AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
  * itself. */
 void ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync);
 
+/* Is there a device owner that records the uses of this owner's memory? */
+bool ad_owner_records(const ad_owner *owner);
+
 /* Record that work on `stream` in `context` uses the memory of `owner` until
  * the memory is released. Applies to the device owners in a group too. Does
  * nothing for owners of host memory and for NULL. Takes a reference on `keep`.

@@ -111,6 +111,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
 
 static ad_owner *take_apart(void *managed);
 static bool is_own(const void *managed, bool is_versioned);
+static bool is_recorded(const void *managed, ad_device device);
 
 ad_status
 ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
@@ -118,7 +119,8 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
 {
     ad_owner *owner;
     ad_status status = check_managed(managed, is_versioned, out, err);
-    if (status == AD_OK && is_own(managed, is_versioned)) {
+    if (status == AD_OK && is_own(managed, is_versioned) &&
+        is_recorded(managed, out->tensor.device)) {
         out->tensor.owner = take_apart(managed);
         return AD_OK;
     }
@@ -226,6 +228,15 @@ is_own(const void *managed, bool is_versioned)
                ? ((const ad_dl_managed_versioned *)managed)->deleter ==
                      delete_versioned
                : ((const ad_dl_managed *)managed)->deleter == delete_legacy;
+}
+
+/* For a tensor with is_own(). False where a consumer has declared host memory
+ * to be on a device: its owner records no use. */
+static bool
+is_recorded(const void *managed, ad_device device)
+{
+    return device.type == ARROW_DEVICE_CPU ||
+           ad_owner_records(((const export_block *)managed)->owner);
 }
 
 /* Frees a tensor with is_own() and returns its owner. */

@@ -1,9 +1,11 @@
 """Memory is released only after all its consumers are done with it."""
 
+import sys
 import threading
 import time
 import weakref
 
+import arrow_ctypes as ac
 import dlpack_ctypes as dl
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from gpu import (
     order,
     wait_for_frees,
 )
+from stream_samples import wait_until
 
 import arrowdev as ad
 
@@ -220,6 +223,50 @@ def test_use_of_an_import_of_arrowdevs_own_is_recorded_by_the_first_array(standi
     assert reader.result() == NEW.tolist()
     producer.synchronize()
     assert standin.violations() == []
+
+
+class Handed:
+    """Hands out a capsule of managed memory that was made before."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return (ad.DeviceType.CUDA_MANAGED, 0)
+
+
+def managed_by_dlpack(array):
+    capsule = ad.tensor(array).__dlpack__(max_version=(1, 0))
+    pointer = dl.api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+    dl.Versioned.from_address(pointer).tensor.device = dl.Device(ad.DeviceType.CUDA_MANAGED, 0)
+    return ad.tensor(Handed(capsule))
+
+
+def managed_by_arrow(array):
+    pair = ad.array(array).__arrow_c_device_array__()
+    struct = ac.inside(pair[1], "arrow_device_array")
+    struct.device_type, struct.device_id = ad.DeviceType.CUDA_MANAGED, 0
+    return ad.array(pair)
+
+
+@pytest.mark.parametrize("how", [managed_by_dlpack, managed_by_arrow])
+def test_use_of_host_memory_that_a_consumer_declared_to_be_on_a_device_is_recorded(how):
+    """The owner that arrowdev exported is one of host memory and records nothing."""
+    pinned = Pinned(NEW)
+    memory = pinned.array
+    n_before = sys.getrefcount(memory)
+    reader = Reader()
+    again = how(memory)
+    with Gate(reader.stream.handle):
+        again.__dlpack__(stream=reader.stream.handle, max_version=(1, 0))
+        reader.read(int(pinned.pointer))
+        del again
+        assert sys.getrefcount(memory) == n_before + 1
+    assert reader.result() == NEW.tolist()
+    wait_until(lambda: sys.getrefcount(memory) == n_before)
 
 
 def test_release_waits_for_destroyed_stream(standin):
