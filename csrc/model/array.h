@@ -216,12 +216,13 @@ typedef struct ad_array_spec {
 void ad_array_never_released(struct ArrowArray *node);
 
 /* Has the owner room for a node that nobody uses? The caller holds the only
- * reference, so there is no other array. */
+ * reference, so there is no other array. Acquires what the release of the
+ * reference before it, on any thread, left in the room. */
 static inline bool
 ad_owner_has_leaf(const ad_owner *owner)
 {
     return owner != NULL && owner->ops->leaf != 0 &&
-           atomic_load_explicit(&owner->refs, memory_order_relaxed) == 1;
+           atomic_load_explicit(&owner->refs, memory_order_acquire) == 1;
 }
 
 /* A column of `length` values without nulls at `values`, in the room of
