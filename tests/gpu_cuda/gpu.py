@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import gc
 import os
 import threading
 import time
@@ -183,6 +184,12 @@ MODES = [Mode.CU_STREAM_CAPTURE_MODE_GLOBAL, Mode.CU_STREAM_CAPTURE_MODE_THREAD_
 RELAXED = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
 
 
+def begin_capture(stream, mode):
+    """Collects before what other tests left: to free pinned memory would break the capture."""
+    gc.collect()
+    ask(cu.cuStreamBeginCapture, stream, mode)
+
+
 class Capture:
     """A stream in capture; the end of the block fails if the capture was broken."""
 
@@ -191,7 +198,7 @@ class Capture:
         self.mode = mode
 
     def __enter__(self):
-        ask(cu.cuStreamBeginCapture, self.stream.handle, self.mode)
+        begin_capture(self.stream.handle, self.mode)
         return self
 
     def __exit__(self, *_):

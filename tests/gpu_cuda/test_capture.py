@@ -21,6 +21,7 @@ from gpu import (
     Stream,
     Watched,
     ask,
+    begin_capture,
     code_of,
     copied_by_another_thread,
     cu,
@@ -75,7 +76,7 @@ def test_unrelated_work_breaks_no_capture(mode):
 def test_wait_for_the_device_is_refused_in_a_capture(mode):
     """No driver allows it, and the graph is lost: its user asked for it."""
     capture = Capture(mode)
-    ask(cu.cuStreamBeginCapture, capture.stream.handle, mode)
+    begin_capture(capture.stream.handle, mode)
     with pytest.raises(ad.ExchangeError) as caught:
         ad.device("cuda:0").synchronize()
     assert caught.value.reason == "capture"
@@ -104,13 +105,13 @@ def test_release_in_a_later_capture_waits_for_the_work_between(mode):
     """The stream was captured at the hand-out, and ran eagerly since."""
     reader = Reader()
     tensor = ad.tensor(Watched(NEW))
-    ask(cu.cuStreamBeginCapture, reader.stream.handle, mode)
+    begin_capture(reader.stream.handle, mode)
     tensor.__dlpack__(stream=reader.stream.handle)
     ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, reader.stream.handle))
     with Gate(reader.stream.handle):
         tensor.__dlpack__(stream=reader.stream.handle)
         reader.read(tensor.data_ptr)
-        ask(cu.cuStreamBeginCapture, reader.stream.handle, mode)
+        begin_capture(reader.stream.handle, mode)
         del tensor
         gc.collect()
         time.sleep(0.05)
@@ -129,7 +130,7 @@ def test_handle_of_a_stream_that_became_captured_is_given_out_again(standin):
         tensor = ad.tensor(Watched(NEW))
         tensor.__dlpack__(stream=old)
         reader.read(tensor.data_ptr)
-        ask(cu.cuStreamBeginCapture, old, RELAXED)
+        begin_capture(old, RELAXED)
         del tensor
         gc.collect()
         time.sleep(0.1)  # arrowdev's thread looks each 10 ms by now
@@ -152,7 +153,7 @@ def test_release_of_a_stream_that_became_captured_waits_for_its_earlier_work():
         tensor = ad.tensor(memory)
         tensor.__dlpack__(stream=reader.stream.handle)
         reader.read(memory.pointer)
-        ask(cu.cuStreamBeginCapture, reader.stream.handle, RELAXED)
+        begin_capture(reader.stream.handle, RELAXED)
         del tensor, memory
         time.sleep(0.05)
         ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, reader.stream.handle))
@@ -202,7 +203,7 @@ def test_release_to_a_captured_producer_waits_for_the_event(mode):
     with Gate(reader.stream.handle):
         tensor.__dlpack__(stream=reader.stream.handle)
         reader.read(tensor.data_ptr)
-        ask(cu.cuStreamBeginCapture, producer.handle, mode)
+        begin_capture(producer.handle, mode)
         del tensor
         gc.collect()
         assert Watched.freed == 0
@@ -220,7 +221,7 @@ def test_release_in_the_producers_capture_is_ordered_by_the_graph(is_joined):
     other = Reader()
     if not is_joined:
         tensor.__dlpack__(stream=other.stream.handle)
-    ask(cu.cuStreamBeginCapture, producer.handle, MODES[1])
+    begin_capture(producer.handle, MODES[1])
     ask(cu.cuEventRecord, fork, producer.handle)
     ask(cu.cuStreamWaitEvent, side.handle, fork, 0)
     tensor.__dlpack__(stream=side.handle)
@@ -364,7 +365,7 @@ def test_data_from_before_a_capture_can_be_copied():
         pass
     memory.stream = capture.stream.handle
     tensor = ad.tensor(memory)
-    ask(cu.cuStreamBeginCapture, capture.stream.handle, Mode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    begin_capture(capture.stream.handle, Mode.CU_STREAM_CAPTURE_MODE_RELAXED)
     assert np.asarray(tensor.to("cpu")).tolist() == NEW.tolist()
     ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, capture.stream.handle))
 

@@ -14,7 +14,7 @@ import gpu
 import libraries
 import numpy as np
 import pytest
-from gpu import NEW, OLD, Memory, Pinned, ask, cu
+from gpu import NEW, OLD, Memory, Pinned, ask, begin_capture, cu
 
 import arrowdev as ad
 
@@ -27,7 +27,7 @@ class DriversGraph:
     @contextlib.contextmanager
     def capture(self, library, stream):
         with library.on(stream):
-            ask(cu.cuStreamBeginCapture, stream.handle, GLOBAL)
+            begin_capture(stream.handle, GLOBAL)
             try:
                 yield
             finally:

@@ -24,6 +24,7 @@ from gpu import (
     Stream,
     Watched,
     ask,
+    begin_capture,
     cu,
     order,
     wait_for_frees,
@@ -480,7 +481,7 @@ def test_captured_event_cannot_be_waited_for_outside():
     """It represents work that runs when the graph is launched, not before."""
     memory, stream = Memory(OLD), Stream()
     memory.stream = stream.handle
-    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    begin_capture(stream.handle, MODE)
     tensor = ad.tensor(memory)
     with pytest.raises(ad.ExchangeError) as caught:
         tensor.is_ready()
@@ -517,7 +518,7 @@ def test_own_streams_join_no_capture(how):
     stream, other = Stream(), Stream()
     memory, others = Memory(OLD), Memory(NEW)
     memory.stream, others.stream = stream.handle, other.handle
-    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    begin_capture(stream.handle, MODE)
     tensor = ad.tensor(memory)
     with pytest.raises((ad.ExchangeError, AttributeError)) as caught:
         if how == "to the host":
@@ -543,7 +544,7 @@ def test_producer_captures_our_stream():
     """That capture is lost (docs/devices.md); the error names it, and later copies work."""
     stream, memory = Stream(), Memory(OLD)
     tensor = ad.tensor(memory)
-    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    begin_capture(stream.handle, MODE)
     with pytest.raises(ad.ExchangeError) as caught:
         ad.tensor(producer_without_a_stream(tensor, stream.handle))
     assert "captured into a graph" in str(caught.value)
@@ -557,7 +558,7 @@ def test_use_in_a_capture_does_not_capture_our_stream():
     stream, target = Stream(), Pinned(OLD)
     tensor = ad.tensor(NEW).to("cuda:0")
     tensor.synchronize()
-    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    begin_capture(stream.handle, MODE)
     tensor.__dlpack__(stream=stream.handle)
     ask(cu.cuMemcpyAsync, int(target.pointer), tensor.data_ptr, NEW.nbytes, stream.handle)
     del tensor
@@ -571,7 +572,7 @@ def test_capture_with_its_own_stream():
     source, stream = Memory(OLD), Stream()
     target, pinned = Pinned(OLD - 1), Pinned(NEW)
     source.stream = stream.handle
-    ask(cu.cuStreamBeginCapture, stream.handle, MODE)
+    begin_capture(stream.handle, MODE)
     ask(cu.cuMemcpyAsync, source.pointer, int(pinned.pointer), NEW.nbytes, stream.handle)
     tensor = ad.tensor(source, stream=stream)
     ask(cu.cuMemcpyAsync, int(target.pointer), tensor.data_ptr, NEW.nbytes, stream.handle)
