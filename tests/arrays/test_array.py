@@ -74,7 +74,7 @@ def test_an_empty_array_is_false():
     assert array.to_pylist() == list(array) == []
 
 
-@every_type
+@looped("name", SAMPLES)
 def test_counts(name):
     source = SAMPLES[name].slice(3, 11)
     array = ad.array(source)
@@ -83,7 +83,7 @@ def test_counts(name):
     assert array.offset == source.offset
 
 
-@every_type
+@looped("name", SAMPLES)
 def test_buffers_share_producer_memory(name):
     source = SAMPLES[name]
     found = [
@@ -513,7 +513,7 @@ def test_to():
         array.to("gpu")
 
 
-@every_type
+@looped("name", SAMPLES)
 def test_validate(name):
     assert ad.array(SAMPLES[name], copy=True).validate() == ()
     assert ad.array(SAMPLES[name], copy=True)[3:].validate(level="structure") == ()

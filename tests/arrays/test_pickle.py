@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 from concat_checks import ALL, CUTS
+from loops import looped
 
 import arrowdev as ad
 
@@ -236,7 +237,7 @@ def test_schema(protocol):
     assert not again.children[0].nullable
 
 
-@pytest.mark.parametrize("name", ALL)
+@looped("name", ALL)
 def test_schema_of_every_type(name):
     schema = ad.array(ALL[name]).schema
     assert pickle.loads(pickle.dumps(schema)) == schema

@@ -4,6 +4,7 @@ Source: Arrow PyCapsule interface, "Protocol typehints" and "Export Protocol".
 """
 
 import pytest
+from loops import looped
 from peer import Peer
 
 import arrowdev as ad
@@ -74,7 +75,7 @@ ALIKE = [
 
 
 @pytest.mark.parametrize("method", ARRAYS + STREAMS)
-@pytest.mark.parametrize(("own", "wanted"), ALIKE)
+@looped(("own", "wanted"), ALIKE)
 def test_types_with_equal_storage(method, own, wanted):
     array = ad.array(np.arange(3, dtype="i4" if "32" in own else "i8")).view(own)
     got = answer(array, ad.schema(wanted), method)
@@ -367,9 +368,9 @@ def test_conversion_of_renamed_fields(where):
         assert as_lists(found.to_pylist()) == renamed(as_lists(source.to_pylist()))
 
 
-@pytest.mark.parametrize("copy", [None, False])
+@looped("copy", [None, False])
 @pytest.mark.parametrize("where", NESTED)
-@pytest.mark.parametrize("other", OTHERS)
+@looped("other", OTHERS)
 def test_fields_that_differ_in_more_than_names(where, other, copy):
     make, nest = NESTED[where]
     data = pa.array(make(STRUCT), nest(OWN))

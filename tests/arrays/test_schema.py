@@ -5,6 +5,7 @@ import re
 import pytest
 from arrow_ctypes import SchemaNode, WithSchema, metadata
 from arrow_samples import SAMPLES
+from loops import looped
 
 import arrowdev as ad
 
@@ -93,12 +94,11 @@ OUR_STR = {
 # A tensor's names, which pyarrow takes, too.
 FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
-every_type = pytest.mark.parametrize(
-    "type", [*FORMATS.values(), *NESTED.values()], ids=[*FORMATS, *NESTED]
-)
+TYPES = [*FORMATS.values(), *NESTED.values()]
+every_type = pytest.mark.parametrize("type", TYPES, ids=[*FORMATS, *NESTED])
 
 
-@pytest.mark.parametrize(("format", "type"), FORMATS.items())
+@looped(("format", "type"), FORMATS.items())
 def test_format(format, type):
     schema = ad.schema(type)
     assert schema.format == format
@@ -122,7 +122,7 @@ def test_round_trip(type):
     assert found.equals(ad.schema(pa.field("other", type, nullable=nullable)))
 
 
-@every_type
+@looped("type", TYPES)
 def test_str_equals_that_of_pyarrow_but_for_floats(type):
     theirs = OUR_STR.get(type, str(type))
     expected = re.sub(r"\b(halffloat|float|double)\b", lambda name: FLOATS[name[0]], theirs)
@@ -207,7 +207,7 @@ del NAMES["int"]
 NAMES |= {f"{kind}{bits}": None for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 
 
-@pytest.mark.parametrize(("name", "format"), NAMES.items())
+@looped(("name", "format"), NAMES.items())
 def test_names(name, format):
     schema = ad.schema(name)
     assert schema.format == (format or ad.schema(pa.type_for_alias(name)).format)
@@ -215,7 +215,7 @@ def test_names(name, format):
     assert (schema.children, schema.dictionary) == ((), None)
 
 
-@every_type
+@looped("type", TYPES)
 def test_str_of_flat_type_is_a_name(type):
     nested = (pa.StructType, pa.DictionaryType, pa.BaseExtensionType)
     if type.num_fields == 0 and not isinstance(type, nested):
@@ -371,7 +371,7 @@ def test_equals_arguments(args):
         ad.schema("int32").equals(*args)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@looped("name", SAMPLES)
 def test_arrays_have_the_schema_of_their_type(name):
     source = SAMPLES[name]
     assert ad.array(source).schema == ad.schema(source.type)

@@ -5,7 +5,7 @@ import functools
 import re
 from pathlib import Path
 
-import pytest
+from loops import looped
 
 TESTS = Path(__file__).resolve().parent.parent
 PAGE = TESTS.parent / "docs" / "internals" / "specification.md"
@@ -50,7 +50,7 @@ def test_every_section_has_rows():
     assert not empty
 
 
-@pytest.mark.parametrize(("number", "statement", "producer", "consumer"), ROWS)
+@looped(("number", "statement", "producer", "consumer"), ROWS)
 def test_tests_of_a_row_exist(number, statement, producer, consumer):
     for cell in (producer, consumer):
         assert cell == NOTHING or NAME.sub("", cell).strip(", ") == ""

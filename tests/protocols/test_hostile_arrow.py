@@ -264,7 +264,7 @@ BAD_FORMATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("format", BAD_FORMATS)
+@looped("format", BAD_FORMATS)
 def test_bad_format(format):
     node = ac.SchemaNode(format)
     with pytest.raises(ad.InvalidArrowError) as error:

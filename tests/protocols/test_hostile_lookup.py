@@ -7,6 +7,7 @@ import threading
 import arrow_ctypes as ac
 import pytest
 from hostile import FINAL, REFUSALS, name_of, quick_collections  # noqa: F401
+from loops import looped
 
 import arrowdev as ad
 
@@ -44,7 +45,7 @@ def test_failing_getattr_means_no_protocols(error):
         ad.array(Closed())
 
 
-@pytest.mark.parametrize("error", FINAL, ids=name_of)
+@looped("error", FINAL)
 @pytest.mark.parametrize("hook", ["__getattr__", "__getattribute__"])
 @pytest.mark.parametrize("ask", [ad.array, ad.tensor, ad.protocols, ad.from_dlpack])
 def test_getattr_may_interrupt(error, hook, ask):

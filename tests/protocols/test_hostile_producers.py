@@ -108,7 +108,7 @@ def test_invalid_pair(case):
     assert tree.released == (0, 0) and tree.held() == (True, True)
 
 
-@pytest.mark.parametrize("case", rubbish()[1])
+@looped("case", rubbish()[1])
 @pytest.mark.parametrize("method", ["__arrow_c_stream__", "__arrow_c_device_stream__"])
 def test_invalid_stream(case, method):
     tree, named = rubbish()

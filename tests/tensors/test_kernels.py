@@ -242,7 +242,7 @@ def two_words(value):
     return int(repeated[0]), int(repeated[1])
 
 
-@pytest.mark.parametrize("n_items", [1, -1, 3])
+@looped("n_items", [1, -1, 3])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
 @looped("bit_offset", range(64))
 def test_host_fill(runner, guarded, bit_offset, size, n_items):
@@ -278,7 +278,7 @@ def test_host_fill_of_rows_and_partial_rows(runner, size):
         assert np.array_equal(target, expected.reshape(-1)), per_row
 
 
-@pytest.mark.parametrize("n_items", [1, 3, 256])
+@looped("n_items", [1, 3, 256])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 16])
 def test_host_gather(runner, size, n_items):
     whole = random_bytes(40 * 30 * size, size).reshape(40, 30, size)
@@ -608,7 +608,7 @@ class Launch:
         return results
 
 
-@pytest.mark.parametrize("n_items", [-1, 5])
+@looped("n_items", [-1, 5])
 @pytest.mark.parametrize("check", ALIGNED, ids=lambda check: check.__name__.split("_")[1])
 def test_every_alignment_and_tail(runner, check, n_items):
     """Source and target leave any remainder when divided by 16; lengths are around each step."""

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from loops import looped
 
 import arrowdev as ad
 
@@ -33,7 +34,7 @@ def out_of_band(obj):
     return pickle.dumps(obj, 5, buffer_callback=buffers.append), buffers
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@looped("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_strides_are_those_of_an_order(name, protocol):
     array, strides = LAYOUTS[name]
@@ -53,7 +54,7 @@ def test_contiguous_memory_out_of_band_is_not_copied(name):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 5), (), (0,), (7,)])
+@looped("shape", [(3, 5), (), (0,), (7,)])
 def test_every_dtype(dtype, shape):
     memory = np.arange(1, 600, dtype="u2").view("u1")
     tensor = ad.Tensor.from_pointer(memory.ctypes.data, shape, dtype, "cpu", owner=memory)

@@ -4,6 +4,7 @@ import weakref
 
 import pytest
 from lifetimes import is_gone
+from loops import looped
 from peer import Peer
 
 import arrowdev as ad
@@ -343,7 +344,7 @@ def pointer(source):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("copy", [None, False, True])
+@looped("copy", [None, False, True])
 @pytest.mark.parametrize("make", [ad.tensor, ad.array])
 def test_copy(source, copy, make):
     data = np.arange(6, dtype="f4")
