@@ -420,9 +420,7 @@ def _array_of_parts(
 ) -> Array: ...
 def _tensor_of_parts(
     is_buffer: bool,
-    code: int,
-    bits: int,
-    lanes: int,
+    dtype: str,
     shape: tuple[int, ...],
     order: str,
     flags: int,

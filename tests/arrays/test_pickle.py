@@ -289,13 +289,13 @@ def test_async_streams_say_what_to_pickle(how):
 
 # Written by arrowdev 0.1, format 1: protocol 5, in-band. Later versions read it.
 FORMAT_1 = (
-    "fCZJ$0RR910000ej1XaRa&LEJWp*xKaA{*}Y-N;;3T$s-WM5%&a$$Ltlawe+0VqQPD|3`X0F*-kYm`F)c9e#cO9CiE"
-    "0c?~*0b!I*O9ClQbd)GV0d<r^0b-O+O9ClQbd-jaPIQzgO9D#(O8`p&O9D#(O94v)O9D#(O8`p)bd)GgXaI~0Y;R#?"
-    "Uu|V=Z*qB*la!VL0000000001l!cU1lxPx`5C8xG000000RR91000000000000000l!cU1lul?8mJ9#@0000000000"
-    "0096100IC20F;H4Qj};CmI43(000000C;(ng_Kg1bd*kXlv0#v0E`Q4Z((F#bY*UHZ*r8AlqgF9O9D$EO94v)O9O_K"
-    "i~&ZJO8{sRmKXp400000000000001hKL7v#KmY(hKmY)MKmY)sK$L})Qj|_~lv0#v0E`Q4Z((F#Vs&O_Wpb30lqgF9"
-    "O94v=O94v-g_Mi|LzGJbXcCqM000000001Dd30rSl!cU1lumS%Qj}-_j0<dUVPs!(V`yb<VU&}UO93cD0xNTrXar~l"
-    "Xa<IqO9Cip2xtjTO9ClQbd)G)3up{ZO9ClQbd-jaPIQ!plv0#*lr8"
+    "fCZJz0RR910000ej1XaRa&LEJWp*xKaA{*}Y-N;;3T$s-WM5%&a$$Ltlawe+0VqQPD|3`X0F+&nLjh})LjiV_hLmAT"
+    "04PHNX_P|&VU$iw0x3>(lqf?1b(BK^Vw6rx0x3>(l!lZ}bd)Gd0!si(080T&0!si(0ZRf)0!si(080aOlqgPU0E`Q4"
+    "Z((F#ZDnn5a(R@Kl$HSi000000004$g_Kg1XcLwQ0000000001000000001#g_Kg1PG}RB3;+NC00000000000RR91"
+    "0ssI2l!cU1lxP!{0ssI200000czKkClv0#*lumS%Qj}-_j0<dUVPs!)Wo~nCa+H&lC`$p12WD(<VRSPxluH6j1BR50"
+    "0Y;Qd0B94I7ytkO0000000000004kL0000$002Nh004kM005vsl!cU1lumS%Qj}-_j0<dUVPs!ob!KK|a+H&lC`$p1"
+    "1$Aj|bU2ht1%;H10Yj8a185UN1!8%0Wpk8;lv0#Vbd*w*XaI~0Y;R#?Uvpz<Wo==UlaxyVC_@4(bChTVU6g1BXa|Or"
+    "VM_ogXbETvPD=tQPIQzgXbfl#PD=tQPIQ!plumS%hLlp2bd)X"
 )
 
 

@@ -45,6 +45,9 @@ ad_fastcall ad_array_from_buffers;
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
+
+/* --- pickles ------------------------------------------------------------- */
+
 /* (format, name, metadata, flags, children, dictionary), or NULL with an
  * exception. */
 PyObject *ad_schema_parts(ad_state *state, const struct ArrowSchema *node);
@@ -154,7 +157,11 @@ PyObject *ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
 PyObject *ad_convert(ad_state *state, PyObject *object, PyObject *cls,
                      const ad_request *request, ad_tensor_options *options);
 
-/* A metadata blob (model/metadata.h) as a new dict from bytes to bytes, None
+/* A metadata blob (model/metadata.h) as a new list of pairs of bytes, in their
+ * order; or NULL with InvalidArrowError. */
+PyObject *ad_metadata_as_pairs(ad_state *state, const char *blob);
+
+/* The same as a new dict from bytes to bytes, None
  * for NULL; or NULL with InvalidArrowError. */
 PyObject *ad_metadata_as_dict(ad_state *state, const char *blob);
 

@@ -8,30 +8,25 @@
 /* --- from a blob --------------------------------------------------------- */
 
 static int
-add_pair(PyObject *dict, const ad_metadata_pair *pair)
+append_pair(PyObject *list, const ad_metadata_pair *pair)
 {
-    PyObject *key = PyBytes_FromStringAndSize(pair->key, pair->key_length);
-    PyObject *value =
-        PyBytes_FromStringAndSize(pair->value, pair->value_length);
-    int result =
-        key != NULL && value != NULL ? PyDict_SetItem(dict, key, value) : -1;
-    Py_XDECREF(key);
-    Py_XDECREF(value);
+    PyObject *both =
+        Py_BuildValue("(y#y#)", pair->key, (Py_ssize_t)pair->key_length,
+                      pair->value, (Py_ssize_t)pair->value_length);
+    int result = both != NULL ? PyList_Append(list, both) : -1;
+    Py_XDECREF(both);
     return result;
 }
 
 PyObject *
-ad_metadata_as_dict(ad_state *state, const char *blob)
+ad_metadata_as_pairs(ad_state *state, const char *blob)
 {
     ad_metadata_reader reader;
     ad_metadata_pair pair;
     ad_error err;
     bool done = false;
-    if (blob == NULL) {
-        Py_RETURN_NONE;
-    }
-    PyObject *result = PyDict_New();
-    if (result == NULL) {
+    PyObject *list = PyList_New(0);
+    if (list == NULL) {
         return NULL;
     }
     ad_status status = ad_metadata_begin(&reader, blob, &err);
@@ -40,15 +35,30 @@ ad_metadata_as_dict(ad_state *state, const char *blob)
         if (status != AD_OK || done) {
             break;
         }
-        if (add_pair(result, &pair) < 0) {
-            Py_DECREF(result);
+        if (append_pair(list, &pair) < 0) {
+            Py_DECREF(list);
             return NULL;
         }
     }
     if (status != AD_OK) {
-        Py_DECREF(result);
+        Py_DECREF(list);
         return ad_raise(state, &err);
     }
+    return list;
+}
+
+PyObject *
+ad_metadata_as_dict(ad_state *state, const char *blob)
+{
+    if (blob == NULL) {
+        Py_RETURN_NONE;
+    }
+    PyObject *pairs = ad_metadata_as_pairs(state, blob);
+    PyObject *result = pairs != NULL ? PyDict_New() : NULL;
+    if (result != NULL && PyDict_MergeFromSeq2(result, pairs, 1) < 0) {
+        Py_CLEAR(result);
+    }
+    Py_XDECREF(pairs);
     return result;
 }
 

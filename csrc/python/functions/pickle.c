@@ -151,13 +151,14 @@ array_parts(ad_state *state, const ad_array *array)
 #define KEPT_FLAGS                                                            \
     (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE | AD_TENSOR_SUBBYTE_PADDED)
 
-/* (code, bits, lanes, shape, order, flags, buffer). A tensor that is
- * contiguous in neither order is copied to row-major order. */
+/* (dtype, shape, order, flags, buffer). A tensor that is contiguous in neither
+ * order is copied to row-major order. */
 static PyObject *
 tensor_parts(ad_state *state, const ad_tensor *tensor)
 {
     ad_tensor_value value;
     ad_error err;
+    char dtype[AD_DTYPE_NAME_SIZE];
     int64_t low, high;
     ad_status status = ad_tensor_require_size(tensor, &err);
     if (status == AD_OK && (ad_tensor_is_contiguous(tensor, 'C') ||
@@ -173,7 +174,7 @@ tensor_parts(ad_state *state, const ad_tensor *tensor)
     ad_tensor_extent(block, &low, &high);
     uint32_t flags = tensor->flags & KEPT_FLAGS;
     PyObject *result = Py_BuildValue(
-        "(iiiNsIN)", block->dtype.code, block->dtype.bits, block->dtype.lanes,
+        "(sNsIN)", ad_dtype_format(block->dtype, dtype),
         ad_int_tuple(block->shape, block->ndim, 1),
         ad_tensor_is_contiguous(block, 'C') ? "C" : "F", flags,
         ad_buffer_object_new(state, ad_tensor_address(block), 0, high, AD_CPU,
@@ -471,15 +472,21 @@ ad_function_tensor_of_parts(PyObject *module, PyObject *args)
     int is_buffer, order;
     ad_tensor_descriptor descriptor = {.device = AD_CPU};
     int64_t shape[AD_MAX_NDIM];
+    const char *dtype;
     PyObject *dims, *item;
     memory block;
     ad_tensor_value value;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "pbbHO!CIO", &is_buffer,
-                          &descriptor.dtype.code, &descriptor.dtype.bits,
-                          &descriptor.dtype.lanes, &PyTuple_Type, &dims,
-                          &order, &descriptor.flags, &item) ||
-        (descriptor.ndim = ad_parse_dims(dims, "shape", shape)) < 0 ||
+    if (!PyArg_ParseTuple(args, "psO!CIO", &is_buffer, &dtype, &PyTuple_Type,
+                          &dims, &order, &descriptor.flags, &item)) {
+        return NULL;
+    }
+    if (!ad_dtype_from_name(dtype, &descriptor.dtype)) {
+        return PyErr_Format(PyExc_ValueError,
+                            "the pickle has an unknown dtype, '%.100s'",
+                            dtype);
+    }
+    if ((descriptor.ndim = ad_parse_dims(dims, "shape", shape)) < 0 ||
         read_memory(item, &block) < 0) {
         return NULL;
     }

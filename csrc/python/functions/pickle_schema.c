@@ -14,39 +14,11 @@ bytes_of(const char *text)
     return PyBytes_FromString(text != NULL ? text : "");
 }
 
-/* The pairs in their order, as a tuple of key, value, key, value. */
 static PyObject *
 metadata_parts(ad_state *state, const char *blob)
 {
-    ad_metadata_reader reader;
-    ad_metadata_pair pair;
-    ad_error err;
-    bool done = false;
-    if (blob == NULL) {
-        Py_RETURN_NONE;
-    }
-    ad_status status = ad_metadata_begin(&reader, blob, &err);
-    PyObject *list = status == AD_OK ? PyList_New(0) : ad_raise(state, &err);
-    while (list != NULL) {
-        status = ad_metadata_next(&reader, &pair, &done, &err);
-        if (status == AD_OK && done) {
-            break;
-        }
-        PyObject *both =
-            status == AD_OK
-                ? Py_BuildValue("(y#y#)", pair.key,
-                                (Py_ssize_t)pair.key_length, pair.value,
-                                (Py_ssize_t)pair.value_length)
-                : ad_raise(state, &err);
-        Py_ssize_t end = PyList_GET_SIZE(list);
-        if (both == NULL || PyList_SetSlice(list, end, end, both) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(both);
-    }
-    PyObject *result = list != NULL ? PyList_AsTuple(list) : NULL;
-    Py_XDECREF(list);
-    return result;
+    return blob != NULL ? ad_metadata_as_pairs(state, blob)
+                        : Py_NewRef(Py_None);
 }
 
 PyObject *
@@ -115,30 +87,16 @@ use_once(building *self, PyObject *part)
                                                                  : result;
 }
 
-/* Makes a malloc'ed blob of key, value, key, value; NULL of None. */
+/* Makes a malloc'ed blob of a list of pairs; NULL of None. */
 static int
-build_metadata(ad_state *state, PyObject *parts, char **out)
+build_metadata(ad_state *state, PyObject *pairs, char **out)
 {
     *out = NULL;
-    if (parts == Py_None) {
+    if (pairs == Py_None) {
         return 0;
     }
-    Py_ssize_t n = PyTuple_Check(parts) ? PyTuple_GET_SIZE(parts) : 1;
-    if (n % 2 != 0) {
-        return fail_parts();
-    }
-    PyObject *pairs = PyList_New(0);
-    for (Py_ssize_t i = 0; pairs != NULL && i < n; i += 2) {
-        PyObject *pair = PyTuple_GetSlice(parts, i, i + 2);
-        if (pair == NULL || PyList_Append(pairs, pair) < 0) {
-            Py_CLEAR(pairs);
-        }
-        Py_XDECREF(pair);
-    }
-    int result =
-        pairs != NULL ? ad_metadata_from_pairs(state, pairs, out) : -1;
-    Py_XDECREF(pairs);
-    return result;
+    return PyList_Check(pairs) ? ad_metadata_from_pairs(state, pairs, out)
+                               : fail_parts();
 }
 
 /* Builds the children and, after them, the dictionary. */
