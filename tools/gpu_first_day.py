@@ -170,7 +170,7 @@ def docs(run, arguments):
         "examples of the documentation",
         [
             *(sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"),
-            *("-c", str(ROOT / "pyproject.toml"), "-k", "example_runs and (devices or recipes)"),
+            *("-c", str(ROOT / "pyproject.toml"), "-k", "example_runs and (devices or libraries)"),
             str(ROOT / "tests" / "docs" / "test_docs.py"),
         ],
         "docs.log",

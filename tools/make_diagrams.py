@@ -1,26 +1,98 @@
-"""Render docs/internals/diagrams/*.dot as SVG with Graphviz.
+"""Render the diagrams of the documentation as SVG.
 
     python tools/make_diagrams.py           writes the SVG files
     python tools/make_diagrams.py --check   fails where one does not show what its text says
 
-Versions of Graphviz place the same boxes differently, so the check compares the words and the
-arrows, not the coordinates.
+*.dot is drawn by Graphviz; *.toml has lanes in time, drawn here. Versions of Graphviz place the
+same boxes differently, so the check compares the words and the arrows, not the coordinates.
 """
 
 import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from html import escape
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "internals" / "diagrams"
+import tomllib
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FOLDERS = [DOCS / "diagrams", DOCS / "internals" / "diagrams"]
 SVG = "{http://www.w3.org/2000/svg}"
+
+LANE, UNIT, TOP, WIDTH = 140, 42, 34, 118
+FILL = {"work": "#ddf4ff", "call": "#f6f8fa", "wait": "none", "idle": "none", "free": "#fff8c5"}
+LINE = {"work": "#54aeff", "call": "#8c959f", "wait": "#c297ff", "idle": "#8c959f",
+        "free": "#d4a72c"}  # fmt: skip
+GREY = "#768390"  # legible on white and on black
 
 
 def render(source):
+    if source.suffix == ".toml":
+        return render_lanes(tomllib.loads(source.read_text(encoding="utf-8")))
     done = subprocess.run(["dot", "-Tsvg", source], capture_output=True, text=True, check=True)
     # The comments name the version of Graphviz.
     return re.sub(r"<!--.*?-->\n?", "", done.stdout, flags=re.S)
+
+
+def text_lines(x, y, lines, colour, weight="normal"):
+    first = y - 8 * (len(lines) - 1) + 4
+    for row, line in enumerate(lines):
+        yield (
+            f'<text x="{x:g}" y="{first + 16 * row:g}" text-anchor="middle" fill="{colour}" '
+            f'font-weight="{weight}">{escape(line)}</text>'
+        )
+
+
+def render_box(lane, text, kind, **span):
+    x, y = LANE * lane + (LANE - WIDTH) / 2, TOP + UNIT * span["from"]
+    height = UNIT * (span["to"] - span["from"])
+    dashes = "" if FILL[kind] != "none" else ' stroke-dasharray="5 4"'
+    yield (
+        f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{height:g}" rx="6" '
+        f'fill="{FILL[kind]}" stroke="{LINE[kind]}"{dashes}/>'
+    )
+    colour = GREY if FILL[kind] == "none" else "#1f2328"
+    yield from text_lines(x + WIDTH / 2, y + height / 2, text, colour)
+
+
+def render_arrow(to, text, **start):
+    (lane_1, time_1), (lane_2, time_2) = start["from"], to
+    right = 1 if lane_2 > lane_1 else -1
+    x_1 = LANE * (lane_1 + 0.5) + right * WIDTH / 2
+    x_2 = LANE * (lane_2 + 0.5) - right * (WIDTH / 2 + 3)
+    y_1, y_2 = TOP + UNIT * time_1, TOP + UNIT * time_2
+    yield (
+        f'<path d="M{x_1:g},{y_1:g} L{x_2:g},{y_2:g}" fill="none" stroke="{GREY}" '
+        'stroke-width="1.5" marker-end="url(#head)"/>'
+    )
+    x_label = LANE * (lane_1 + 0.5) + right * (WIDTH / 2 + 24)
+    yield from text_lines(x_label, y_1 + 4 - 14, [text], GREY, "bold")
+
+
+def render_lanes(figure):
+    n_lanes = len(figure["lanes"])
+    end = max(box["to"] for box in figure["box"]) + 0.4
+    width, height = LANE * n_lanes, TOP + UNIT * end
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:g}" '
+        f'viewBox="0 0 {width} {height:g}" font-family="sans-serif" font-size="13">',
+        f"<title>{escape(figure['title'])}</title>",
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        f'markerHeight="7" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="{GREY}"/>'
+        "</marker></defs>",
+    ]
+    for lane, name in enumerate(figure["lanes"]):
+        x = LANE * (lane + 0.5)
+        lines += text_lines(x, 14, [name], GREY, "bold")
+        lines.append(
+            f'<path d="M{x:g},{TOP - 8} V{height:g}" stroke="{GREY}" stroke-opacity="0.35"/>'
+        )
+    for box in figure["box"]:
+        lines += render_box(**box)
+    for arrow in figure["arrow"]:
+        lines += render_arrow(**arrow)
+    return "\n".join([*lines, "</svg>", ""])
 
 
 def shown(svg):
@@ -33,7 +105,9 @@ def shown(svg):
 
 def main():
     stale = []
-    for source in sorted(FOLDER.glob("*.dot")):
+    for source in sorted(path for folder in FOLDERS for path in folder.iterdir()):
+        if source.suffix not in (".dot", ".toml"):
+            continue
         target = source.with_suffix(".svg")
         fresh = render(source)
         if "--check" not in sys.argv[1:]:
@@ -41,7 +115,7 @@ def main():
         elif not target.exists() or shown(target.read_text(encoding="utf-8")) != shown(fresh):
             stale.append(target.name)
     if stale:
-        sys.exit(f"run tools/make_diagrams.py: {', '.join(stale)} differ from their .dot files")
+        sys.exit(f"run tools/make_diagrams.py: {', '.join(stale)} differ from their sources")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def is_at(tensor, array):
 
 @contextlib.contextmanager
 def known_to_pyarrow(array):
-    """Registers types: pyarrow keeps the meaning of arrowdev.dlpack (docs/recipes.md)."""
+    """Registers types, so that pyarrow keeps arrowdev.dlpack (docs/libraries/pyarrow.md)."""
 
     class DLPackType(pa.ExtensionType):
         def __init__(self, storage, metadata):
