@@ -325,11 +325,54 @@ def text_table(report):
     return "\n".join([*map(padded, lines), "", summary(report)])
 
 
+def quantity(value, unit):
+    """A figure with three digits and its unit: 2.44 µs; 19.6 ns per column."""
+    symbol, _, rest = unit.partition(" ")
+    if symbol != "ns":
+        return f"{number(value)} {unit}"
+    for larger in ("µs", "ms", "s"):
+        if abs(value) < 999.5:
+            break
+        value, symbol = value / 1000, larger
+    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 or symbol == "ns" else 2
+    digits = f"{value:.{decimals}f}"
+    return " ".join(filter(None, (digits, symbol, rest)))
+
+
+def markdown_cells(row):
+    """One line per peer of the row: path, arrowdev, of its floor, against, ratio, goal."""
+    if "not_measured" in row:
+        return [[row["name"], "", "", f"not measured: {row['not_measured']}", "", ""]]
+    unit = row["unit"]
+    ours = quantity(row["ours"]["median"] if "ours" in row else row["value"], unit)
+    floor = f"{row['of_floor']:.2f}x" if "floor" in row else ""
+    met = {True: ", met", False: ", **missed**", None: ""}[row["met"]]
+    goal = f"{row['goal']}{met}" if row["goal"] else ""
+    peers = [markdown_peer(peer, unit) for peer in row["peers"]] or [["", ""]]
+    first = [row["name"], ours, floor, *peers[0], goal]
+    return [first, *(["", "", "", *peer, ""] for peer in peers[1:])]
+
+
+def markdown_peer(peer, unit):
+    if "not_measured" in peer:
+        return [f"{peer['label']} not measured: {peer['not_measured']}", ""]
+    if "overhead" in peer:
+        sign = "-" if peer["overhead"] < 0 else "+"
+        compared = sign + quantity(abs(peer["overhead"]), unit.partition(" ")[0])
+    else:
+        compared = f"{peer['ratio']:.2f}x" if peer["ratio"] < 10 else f"{peer['ratio']:.1f}x"
+    return [f"{peer['label']}: {quantity(peer['median'], unit)}", compared]
+
+
 def markdown_table(report):
+    """Without the column of floors where no row has one."""
     told = report["conditions"]
     versions = ", ".join(f"{name} {found}" for name, found in told["versions"].items() if found)
-    rules = ["---:" if column in RIGHT else "---" for column in range(len(HEADINGS))]
-    lines = [HEADINGS, rules, *(line for row in report["paths"] for line in cells(row))]
+    headings = ["path", "arrowdev", "of its floor", "against", "ratio", "goal"]
+    rules = ["---", "---:", "---:", "---", "---:", "---"]
+    lines = [headings, rules, *(line for row in report["paths"] for line in markdown_cells(row))]
+    if not any("floor" in row for row in report["paths"]):
+        lines = [[cell for column, cell in enumerate(line) if column != 2] for line in lines]
     return "\n".join(
         [
             *("| " + " | ".join(line) + " |" for line in lines),
@@ -392,7 +435,7 @@ def parse(arguments=None):
     }.items():
         instead.add_argument(name, action="store_true", help=text)
     add("--json", metavar="FILE", help="write everything that was measured")
-    add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
+    add("--plot", metavar="FILE.svg", help="draw the ratios (needs matplotlib)")
     add("--markdown", metavar="FILE", help="write the table, between its markers if it has any")
     add("--strict", action="store_true", help="exit 1 when a goal is missed")
     group = parser.add_argument_group("of the instructions")

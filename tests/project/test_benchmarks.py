@@ -180,9 +180,11 @@ def test_missing_peers_are_named_with_their_install(tmp_path):
 
 def test_plot(quick, tmp_path):
     pytest.importorskip("matplotlib")
-    done = run("--quick", "--only", "__dlpack__", "--plot", str(tmp_path / "plot.png"))
+    done = run("--quick", "--only", "__dlpack__", "--plot", str(tmp_path / "plot.svg"))
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    bars = json.loads((tmp_path / "plot.json").read_text())["bars"]
+    picture = (tmp_path / "plot.svg").read_text()
+    assert bars and all(f"{bar['name']}  ({bar['peer']})" in picture for bar in bars)
 
 
 class TestBudget:
