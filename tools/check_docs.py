@@ -1,0 +1,234 @@
+"""Looks at the documentation in a browser: headless Chromium (Debian: apt install chromium).
+
+    python tools/check_docs.py                   builds the pages and checks all of them
+    python tools/check_docs.py --html DIR        checks what is built already
+    python tools/check_docs.py --shots DIR       also takes screenshots of some pages
+    python tools/check_docs.py --shots DIR --pages index performance
+
+Every page is laid out at three widths, light and dark. The check fails where a page or a table is
+wider than the screen, a picture is missing, or a link leads to no page or to no anchor of it.
+Links out of the documentation are not followed.
+"""
+
+import argparse
+import functools
+import html.parser
+import http.server
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTHS = (400, 800, 1400)
+THEMES = ("light", "dark")
+SHOWN = ("index", "performance", "devices", "libraries/index", "libraries/pytorch", "conformance",
+         "getting_started", "reference")  # fmt: skip
+HEIGHT = 1200
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+# A page of ours holds the page to look at in a frame, so that it can have any width, and says what
+# was found as text that --dump-dom prints.
+SHELL = """<!doctype html><meta charset="utf-8">
+<style>html, body {{ margin: 0; background: #888 }} iframe {{ border: 0; display: block }}</style>
+<script>
+const jobs = {jobs};
+const found = [];
+
+function name(element) {{
+    const before = [...element.ownerDocument.querySelectorAll("h1, h2, h3")].filter(
+        heading => heading.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING);
+    const heading = before.length ? before[before.length - 1].innerText : "";
+    return `${{element.tagName.toLowerCase()}} under "${{heading.replace(/\\s*\\S$/, "")}}"`;
+}}
+
+function look(frame, job) {{
+    const page = frame.contentDocument, root = page.documentElement;
+    const say = what => found.push([job.page, job.width, job.theme, what]);
+    if (!page.querySelector("article")) say("the page did not load");
+    if (root.scrollWidth > root.clientWidth) say(`the page is ${{root.scrollWidth}} px wide`);
+    const article = page.querySelector("article").getBoundingClientRect();
+    for (const table of page.querySelectorAll("article table")) {{
+        const box = table.parentElement, width = table.getBoundingClientRect().width;
+        if (box.scrollWidth > box.clientWidth + 1 || width > article.width + 1)
+            say(`${{name(table)}} is ${{Math.round(width)}} px wide in ${{box.clientWidth}} px`);
+    }}
+    for (const image of page.querySelectorAll("article img")) {{
+        if (!image.naturalWidth) say(`${{image.getAttribute("src")}} is not shown`);
+        else if (image.getBoundingClientRect().right > article.right + 1)
+            say(`${{image.getAttribute("src")}} is cut off`);
+    }}
+}}
+
+async function main() {{
+    for (const job of jobs) {{
+        localStorage.setItem("theme", job.theme);
+        const frame = document.createElement("iframe");
+        frame.width = job.width;
+        frame.height = {height};
+        frame.src = job.page + ".html";
+        await new Promise(done => {{ frame.onload = done; document.body.append(frame); }});
+        frame.contentDocument.body.dataset.theme = job.theme;
+        look(frame, job);
+        if (jobs.length > 1) frame.remove();
+    }}
+    document.title = "done";
+    const result = document.createElement("pre");
+    result.id = "result";
+    result.hidden = true;
+    result.textContent = JSON.stringify(found);
+    document.body.append(result);
+}}
+</script><body onload="main()"></body>
+"""
+
+
+class Page(html.parser.HTMLParser):
+    """The anchors, links and pictures of a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.anchors, self.links, self.pictures = {""}, [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.anchors |= {values[key] for key in ("id", "name") if values.get(key)}
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        if tag in ("img", "script") and values.get("src"):
+            self.pictures.append(values["src"])
+
+
+def dead_links(folder):
+    """A line for each link and picture that leads nowhere."""
+    parse = functools.cache(Page)
+    for path in sorted(folder.rglob("*.html")):
+        page = parse(path)
+        for link in sorted({*page.links, *page.pictures}):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)) if parts.path else path
+            where = path.relative_to(folder)
+            if not target.exists():
+                yield f"{where}: {link} does not exist"
+            elif target.suffix == ".html" and unquote(parts.fragment) not in (
+                parse(target.resolve()).anchors
+            ):
+                yield f"{where}: {link} has no such anchor"
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """The built pages, and the shell around some of them."""
+
+    shells = {}
+
+    def do_GET(self):
+        shell = self.shells.get(self.path)
+        if shell is None:
+            return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(shell.encode())
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Browser:
+    def __init__(self, folder):
+        names = [found for found in map(shutil.which, BROWSERS) if found]
+        if not names:
+            sys.exit(f"no browser was found, looked for {', '.join(BROWSERS)}")
+        self.program = names[0]
+        handler = functools.partial(Handler, directory=str(folder))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def run(self, jobs, *options):
+        """Chromium on a shell with these jobs; what it prints."""
+        path = f"/shell-{len(Handler.shells)}.html"
+        Handler.shells[path] = SHELL.format(jobs=json.dumps(jobs), height=HEIGHT)
+        url = f"http://127.0.0.1:{self.server.server_port}{path}"
+        with tempfile.TemporaryDirectory() as profile:
+            command = [
+                *(self.program, "--headless=new", "--no-sandbox", "--disable-gpu"),
+                *("--hide-scrollbars", f"--user-data-dir={profile}", *options, url),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            sys.exit(f"{self.program} failed: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def complaints(self, pages):
+        jobs = [
+            {"page": page, "width": width, "theme": theme}
+            for page in pages
+            for width in WIDTHS
+            for theme in THEMES
+        ]
+        dom = self.run(jobs, "--virtual-time-budget=600000", "--dump-dom")
+        result = re.search(r'<pre id="result"[^>]*>(.*?)</pre>', dom, re.S)
+        if result is None:
+            sys.exit("the browser did not come to its end")
+        return json.loads(html.unescape(result[1]))
+
+    def shoot(self, page, width, theme, file):
+        job = {"page": page, "width": width, "theme": theme}
+        self.run(
+            [job], f"--window-size={width},{HEIGHT}", f"--screenshot={file}",
+            "--virtual-time-budget=5000",
+        )  # fmt: skip
+
+
+def take_shots(browser, pages, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for page in pages:
+        for width in WIDTHS:
+            for theme in THEMES:
+                file = folder / f"{page.replace('/', '-')}-{width}-{theme}.png"
+                browser.shoot(page, width, theme, file)
+                print(file)
+
+
+def build(folder):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    subprocess.run([*command, ROOT / "docs", folder], check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--html", type=Path, help="the built pages; built anew without it")
+    parser.add_argument("--shots", type=Path, help="folder of the screenshots")
+    parser.add_argument("--pages", nargs="*", help="pages of the screenshots")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.html or Path(temporary)
+        if arguments.html is None:
+            build(folder)
+        names = sorted(
+            str(path.relative_to(folder).with_suffix(""))
+            for path in folder.rglob("*.html")
+            if path.parts[-2] not in ("_static", "_sources")
+        )
+        lines = list(dead_links(folder))
+        browser = Browser(folder)
+        lines += [
+            f"{page} at {width} px, {theme}: {what}"
+            for page, width, theme, what in browser.complaints(map(quote, names))
+        ]
+        if arguments.shots:
+            take_shots(browser, arguments.pages or SHOWN, arguments.shots)
+    print("\n".join(lines) or f"{len(names)} pages at {len(WIDTHS)} widths, light and dark: fine")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
