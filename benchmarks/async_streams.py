@@ -108,7 +108,7 @@ def memory(n, queue_size):
                 most = max(most, async_peer.library().peer_live_arrays())
         producer.join()
 
-    asyncio.run(read())  # what is kept for later is there now
+    asyncio.run(read())  # the objects that are kept for reuse exist now
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     asyncio.run(read())
     return most, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

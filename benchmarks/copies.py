@@ -45,7 +45,7 @@ class Host:
 
 
 class Device:
-    """`here` and `there` hold the numbers; the bare copies are the subclass's."""
+    """`here` and `there` hold the numbers. A subclass makes the bare copies."""
 
     ways = ("host -> device", "device -> host", "device -> device")
 

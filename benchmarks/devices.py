@@ -31,8 +31,10 @@ SHORT = {RECORD: "record", WAIT: "wait", QUERY: "query"}
 
 
 def exchange(name, statement, needed, setup="", goal=None, host=()):
-    """A row against the calls that are needed, and against all that are made; `host`
-    is the same of host memory."""
+    """A row beside the required runtime calls and beside all calls that are made.
+
+    `host` is the same exchange with host memory.
+    """
     label = " + ".join(SHORT[call] for call in needed) if needed else "nothing"
     return HotPath(
         name,
@@ -85,7 +87,7 @@ def imports():
 
 
 def exports():
-    """Of data whose event is pending, as far as arrowdev knows: it never asks."""
+    """Data with an event that arrowdev treats as pending: it never queries it."""
     yield exchange(
         "Tensor -> __dlpack__(stream), consumer waits",
         "x.__dlpack__(stream=CONSUMER)",
@@ -137,7 +139,7 @@ def in_c():
 
 
 def on_threads(label, loop, number=8000):
-    """Many at once: starting the threads is to take no part of the time."""
+    """Many exchanges per repeat, so that the start of the threads does not count."""
     return Case(label, loop, loop=loop, number=number)
 
 
@@ -185,7 +187,7 @@ def exchange_on_a_gpu():
 
 @cache
 def has_gpu():
-    """In a process of its own: what it loads must not be in the way here."""
+    """In a process of its own, because it loads libraries that affect the other parts."""
     question = "import arrowdev as ad; print(any(d.type in (2, 10) for d in ad.devices()))"
     done = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True)
     return done.stdout.strip() == "True"
@@ -221,10 +223,10 @@ def measured(path, part, arguments):
     try:
         return measure_path(path, arguments.repeats, arguments.seconds)
     except BaseException as error:
-        # Of tests/helpers/compiler.py where there is no compiler: pytest's Skipped.
+        # Without a compiler, tests/helpers/compiler.py raises pytest's Skipped.
         is_skipped = type(error).__name__ == "Skipped"
         if is_skipped or (part in ON_A_GPU and isinstance(error, Exception)):
-            # On a borrowed machine, what fails shall not take the other figures along.
+            # A part that fails must not lose the figures of the others.
             return row_of(path) | {"not_measured": str(error) or repr(error)}
         raise
 

@@ -18,7 +18,7 @@ GROUP = "gpu"
 PAIR = ".__arrow_c_device_array__()"
 SIZES = {"64 KiB": 1 << 16, "1 MiB": 1 << 20, "64 MiB": 1 << 26, "512 MiB": 1 << 29}
 QUICK = ("64 KiB", "1 MiB")
-ITEMS = 1 << 28  # of the kernels' rows: a column of 1 GiB
+ITEMS = 1 << 28  # rows of the kernels' columns: 1 GiB
 QUICK_ITEMS = 1 << 16
 EVENT_GOAL_NS = 1500
 
@@ -209,7 +209,7 @@ COPIES = {
 
 @lru_cache(maxsize=len(COPIES))
 def copies_of(label, nbytes):
-    """One size at a time is kept."""
+    """Keeps the arrays of one size at a time."""
     return dict(zip(WAYS, COPIES[label](nbytes), strict=True))
 
 

@@ -32,7 +32,8 @@ MARK = "getppid"
 
 @dataclass(frozen=True)
 class Row:
-    """`minus`: counted in the same way and taken off. `per`: columns, or turns of a loop in C."""
+    """`minus`: a statement that is counted in the same way and subtracted.
+    `per`: columns, or iterations of a loop in C."""
 
     name: str
     statement: str
@@ -103,7 +104,7 @@ ROWS = (
 
 
 def is_there(need):
-    """Is the library installed? Other needs are met by a C compiler."""
+    """Says whether the library is installed. A C compiler meets all other needs."""
     if need in ("standin", "compiler", "streams"):
         return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc"))
     return importlib.util.find_spec(need) is not None

@@ -131,7 +131,7 @@ def gather(n, pa):
 
 
 def compact(n, pa):
-    """A bitmap at a bit offset of 3 is made anew."""
+    """A bitmap at a bit offset of 3 is copied to offset 0."""
     col = column(n + 8, "int8")[3 : n + 3]
     ours = ad.array(col)
     ours.count_nulls()
@@ -146,7 +146,7 @@ def join(n, pa):
     ours = [ad.array(part) for part in parts]
     yield "arrowdev", lambda: ad.concat(ours)
     yield "pyarrow", lambda: pa.concat_arrays(parts)
-    # pyarrow's own pool has the memory of the turn before; this one asks the system.
+    # pyarrow's default pool reuses the memory of the last turn; this one asks the system.
     fresh = pa.system_memory_pool()
     yield "pyarrow, new memory", lambda: pa.concat_arrays(parts, memory_pool=fresh)
     yield "copy", np.zeros(n, np.int32).copy
@@ -184,7 +184,7 @@ def on_device(name, n):
     part.count_nulls()
     nullable.count_nulls()
     shifted = bits[3:]
-    # Where memory is named by handles the values have to be copied, too.
+    # Where handles name memory, the values have to be copied, too.
     compacted = 4 * n if name.startswith("opencl") else n // 8
     for each in (bits, mask, data):
         each.synchronize()
@@ -215,7 +215,7 @@ def prepared(title, n):
 
 
 def row(title, n):
-    """The first peer is one that does the same, where there is one: that is the goal."""
+    """The first peer does the same work, if there is such a peer. The goal is about it."""
     cases = [
         Case(label, "run()", f"import kernels; run = kernels.prepared({title!r}, {n})[{label!r}]")
         for label in prepared(title, n)
@@ -227,7 +227,7 @@ def row(title, n):
 
 def rows_of(n, arguments):
     found = (row(title, n) for title in HOST if re.search(arguments.only, f"{title}, {n:,}"))
-    # Where one execution takes up to seconds, a few are enough.
+    # An execution may take seconds, so a few are enough.
     repeats = min(arguments.repeats, 21) if n > 10**6 else arguments.repeats
     for path in found:
         yield measure_path(path, repeats, arguments.seconds)

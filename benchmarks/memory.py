@@ -2,7 +2,7 @@
 
 Run by run.py in a process of its own, with PYTHONMALLOC=malloc, so that
 malloc sees everything. The pair is made before and kept alive, so all that
-is counted is arrowdev's.
+is counted belongs to arrowdev.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ class Mallinfo2(ctypes.Structure):
 
 
 def bytes_in_use():
-    """Of all arenas and of what malloc took by mmap; glibc 2.33 and later."""
+    """Bytes in use in all arenas and in blocks from mmap; needs glibc 2.33."""
     mallinfo2 = ctypes.CDLL(None).mallinfo2
     mallinfo2.restype = Mallinfo2
     info = mallinfo2()
@@ -36,7 +36,7 @@ def main():
     import arrowdev as ad
 
     source = columns(COUNT)
-    ad.array(columns(1))  # what is allocated once
+    ad.array(columns(1))  # allocated once per process
     bytes_in_use()
     gc.collect()
     pair = source.__arrow_c_device_array__()

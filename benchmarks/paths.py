@@ -14,7 +14,7 @@ from functools import cache
 
 
 class DeviceOnly:
-    """Shows one method of `array`, so that no consumer can take a short cut.
+    """Shows only one method of `array`, so that no consumer can take a short cut.
 
     pyarrow would see a pyarrow array for what it is and import nothing.
     """
@@ -62,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Goal:
-    """`factor`: so many times faster than the first peer; `at_most`: so much."""
+    """`factor`: times faster than the first peer; `at_most`: the largest figure."""
 
     factor: float | None = None
     at_most: float | None = None
@@ -166,7 +166,7 @@ def torch_to_capsules():
 
 
 def capsules_to_tensors():
-    """From capsules of pyarrow's making: ready ones, then with the making.
+    """From capsules that pyarrow makes: first made before, then made in the statement.
 
     The floor drops the capsules, which releases the data, and makes an object of the consumer.
     """

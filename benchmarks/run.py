@@ -100,7 +100,7 @@ class Runner:
 
 
 def prepare(case, names, seconds):
-    """A Runner, or what to say about a peer that is not there."""
+    """A Runner, or the text for a missing peer."""
     try:
         return Runner(case, names, seconds)
     except ImportError as error:
@@ -128,7 +128,7 @@ def row_of(path):
 
 
 def turns(runners, repeats, path):
-    """More for a small difference of large figures, fewer where each is slow."""
+    """More repeats where large figures differ by little, fewer where each repeat is slow."""
     if path.overhead:
         return 3 * repeats
     slow = max(runner.number for runner in runners) == 1
@@ -173,8 +173,9 @@ def compare(ours, peer, path):
 
 
 def judge(row, goal):
-    """A goal is about the first peer, and about nothing if that is missing; without any it is
-    about arrowdev alone. Near the floor no more can be had."""
+    """Says whether the goal is met. A goal compares with the first peer, and cannot be judged if
+    that peer is missing. A row without peers is judged by arrowdev's own figure. A figure near
+    the floor meets its goal."""
     if goal is None or (row["peers"] and "not_measured" in row["peers"][0]):
         return
     first = row["peers"][0] if row["peers"] else {"ratio": row["ours"]["median"]}
@@ -310,7 +311,7 @@ def summary(report):
 
 def text_table(report):
     lines = [HEADINGS, *(line for row in report["paths"] for line in cells(row))]
-    # What is not measured may run over the end of its column.
+    # A cell without a figure may be wider than its column.
     plain = [line for line in lines if "not measured" not in line[3]]
     widths = [max(len(line[column]) for line in plain) for column in range(len(HEADINGS))]
 
@@ -387,8 +388,8 @@ def markdown_table(report):
 
 
 def write_markdown(file, report):
-    """The rows of exchange, kernels, devices and streams, each to its place. Without a GPU, the
-    figures of one that are there stay."""
+    """Writes the rows of exchange, kernels, devices and streams to their tables. Without a GPU,
+    the tables keep the figures that were measured on one."""
     for markers in (MARKERS, KERNEL_MARKERS, DEVICE_MARKERS, STREAM_MARKERS, GPU_MARKERS):
         rows = [row for row in report["paths"] if PLACES.get(row["group"], MARKERS) == markers]
         if markers == GPU_MARKERS:
@@ -398,7 +399,7 @@ def write_markdown(file, report):
 
 
 def write_table(file, table, markers):
-    """Between the markers if the file has them, else the whole file."""
+    """Replaces the text between the markers if the file has them, else the whole file."""
     path = Path(file)
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     begin, end = markers
@@ -412,7 +413,7 @@ def write_table(file, table, markers):
 
 
 def part_parser(description):
-    """Of a program that run.py starts, which adds what its parts are."""
+    """The parser of a program that run.py starts; the program adds its parts."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--only", default="")
     parser.add_argument("--repeats", type=int, default=101)

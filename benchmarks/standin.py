@@ -21,7 +21,7 @@ import compiler  # noqa: E402
 
 
 class RealDriver:
-    """NVIDIA's, for the part "gpu-exchange" of devices.py. It has no log of calls."""
+    """NVIDIA's driver, for the part "gpu-exchange" of devices.py. It has no log of calls."""
 
     def __init__(self):
         self.library = ctypes.CDLL("libcuda.so.1")
@@ -33,7 +33,7 @@ else:
     DRIVER = fakegpu.load("cuda")
     os.environ["ARROWDEV_CUDA_LIBRARY"] = DRIVER.path  # arrowdev's, not loaded yet
 
-# What keeps the order of streams, with all below it, and CUDA alone.
+# The layers up to csrc/order, with CUDA as the only backend.
 CORE = (
     "base/*", "kernels/*", "device/*", "device/gpu/*",
     "order/sync", "order/streams", "order/context_cache",
@@ -52,7 +52,7 @@ def build():
     folder.mkdir(mode=0o700, exist_ok=True)
     target = folder / f"devices-{key.hexdigest()[:16]}.so"
     if not target.exists():
-        # Found before the table that ships, which names all backends.
+        # Found before the shipped table, which names all backends.
         table = folder / "only_cuda" / "device" / "backends.def"
         table.parent.mkdir(parents=True, exist_ok=True)
         names = ("cpu", "cuda", "idle")  # the last one is in devices.c

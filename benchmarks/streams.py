@@ -38,7 +38,7 @@ MANY = 32  # columns
 
 
 def build():
-    """streams.c as a library. It is small: there is nothing to keep for the next time."""
+    """streams.c as a library. It compiles quickly, so it is not cached."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "streams.so")
         include = [f"-I{HERE.parent / part}" for part in ("csrc", "tests/c")]
@@ -73,7 +73,7 @@ def stream_of(n_columns):
 
 
 def exported(stream):
-    """The struct that a consumer in C gets of an ArrayStream."""
+    """The struct that a consumer in C gets from an ArrayStream."""
     return _abi.take(stream.__arrow_c_device_stream__(), "arrow_device_array_stream")
 
 
@@ -129,7 +129,7 @@ class Pushed:
 
 
 def passed_on():
-    """A stream that is only passed on, beside its producer."""
+    """A stream that arrowdev passes on, beside its producer."""
     for count, goal in ((1, Goal(at_most=10)), (MANY, None)):
         yield HotPath(
             f"batch of {count} columns through a stream, in C",
@@ -157,7 +157,7 @@ def iterated():
 
 
 class HostStream:
-    """Shows the C stream of a reader alone, so that no consumer can take a short cut."""
+    """Shows only the C stream of a reader, so that no consumer can take a short cut."""
 
     __slots__ = ("__arrow_c_stream__",)
 
@@ -173,7 +173,7 @@ def table(n_columns):
 
 
 def over_and_over(make, *arguments):
-    """One iterator over what `make` gives, again and again."""
+    """One endless iterator over the results of `make`."""
 
     def readers():
         while True:
@@ -183,7 +183,7 @@ def over_and_over(make, *arguments):
 
 
 def foreign():
-    """Batches of pyarrow's making."""
+    """Batches that pyarrow makes."""
     for count, goal in ((1, Goal(factor=1.6)), (10, None)):
         yield HotPath(
             f"batch of a pyarrow table, {count} columns, in a for loop",
@@ -271,12 +271,12 @@ def times(arguments):
 
 
 def growth(batches, count):
-    """The most that is in use beyond what there was after a hundredth of the batches."""
+    """Peak of the memory in use, beyond what was in use after a hundredth of the batches."""
     found = []
     for _ in range(100):
         for _ in islice(batches, count // 100):
             pass
-        gc.collect()  # what measuring leaves behind
+        gc.collect()  # memory that the measurement itself keeps
         found.append(bytes_in_use())
     return max(found) - found[0]
 
