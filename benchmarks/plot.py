@@ -13,9 +13,13 @@ MET, MISSED, NO_GOAL, TEXT = "#2f9e78", "#d1493b", "#7aa2c4", "#768390"
 
 
 def data_of(report):
-    """What is drawn: of each row the first peer, if there is a ratio to it."""
+    """What is drawn: of rows with a goal and of the group "more", the ratio to the first peer."""
     told = report["conditions"]
-    rows = [row for row in report["paths"] if row["peers"] and "ratio" in row["peers"][0]]
+    rows = [
+        row
+        for row in report["paths"]
+        if row["peers"] and "ratio" in row["peers"][0] and (row["goal"] or row["group"] == "more")
+    ]
     return {
         "conditions": told,
         "bars": [
@@ -57,18 +61,17 @@ def draw_bars(data, file):
     style |= {f"{name}.color": TEXT for name in ("text", "xtick", "ytick")}
     bars = data["bars"]
     with matplotlib.rc_context(style | {"axes.labelcolor": TEXT, "axes.edgecolor": TEXT}):
-        figure, axes = pyplot.subplots(figsize=(9, 1.1 + 0.29 * len(bars)), layout="constrained")
-        for height, bar in enumerate(bars):
-            draw_bar(axes, height, **bar)
-        labels = [f"{bar['name']}  ({bar['peer']})" for bar in bars]
-        axes.set_yticks(range(len(bars)), labels, fontsize=9)
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(bars) - 0.4, -0.6)
+        # Narrow, so that it can be read on a telephone: each bar has its label above it.
+        figure, axes = pyplot.subplots(figsize=(5.4, 0.7 + 0.36 * len(bars)), layout="constrained")
+        for row, bar in enumerate(bars):
+            draw_bar(axes, row, **bar)
+        axes.set_yticks([])
+        axes.set_ylim(len(bars) - 0.3, -0.8)
         axes.axvline(1, color=TEXT, lw=0.8)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}x")
-        axes.set_xlim(right=max([bar["ratio"] for bar in bars] or [1]) * 1.6)
-        axes.set_xlabel("times as fast as the peer in brackets (logarithmic); mark: the goal")
+        axes.set_xlim(left=0.8, right=max([bar["ratio"] for bar in bars] or [1]) * 1.5)
+        axes.set_xlabel("times as fast as the peer (logarithmic); mark: the goal", fontsize=9)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
         metadata = {"Date": None} if file.suffix == ".svg" else None
@@ -76,15 +79,16 @@ def draw_bars(data, file):
         pyplot.close(figure)
 
 
-def draw_bar(axes, height, *, ratio, goal, met, **_):
+def draw_bar(axes, row, *, name, peer, ratio, goal, met, **_):
     colour = {True: MET, False: MISSED, None: NO_GOAL}[met]
+    axes.text(1.02, row - 0.32, f"{name}  ({peer})", va="center", fontsize=9)
     # From the line at 1: a bar to the left of it is slower than the peer.
-    axes.barh(height, ratio - 1, left=1, color=colour, height=0.7)
+    axes.barh(row + 0.12, ratio - 1, left=1, color=colour, height=0.36)
     # Beside the goal's mark where that would strike it through.
     clear = goal if goal and ratio <= goal < ratio * 1.3 else max(ratio, 1)
-    axes.text(clear * 1.05, height, f"{ratio:.1f}x", va="center", fontsize=9)
+    axes.text(clear * 1.05, row + 0.13, f"{ratio:.1f}x", va="center", fontsize=9)
     if goal:
-        axes.plot([goal, goal], [height - 0.42, height + 0.42], color=TEXT, lw=1.6)
+        axes.plot([goal, goal], [row - 0.1, row + 0.34], color=TEXT, lw=1.6)
 
 
 def main():

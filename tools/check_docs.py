@@ -30,6 +30,7 @@ THEMES = ("light", "dark")
 SHOWN = ("index", "performance", "devices", "libraries/index", "libraries/pytorch", "conformance",
          "getting_started", "reference")  # fmt: skip
 HEIGHT = 1200
+GENERATED = {"genindex", "py-modindex", "search"}  # laid out by Sphinx
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # A page of ours holds the page to look at in a frame, so that it can have any width, and says what
@@ -213,11 +214,8 @@ def main():
         folder = arguments.html or Path(temporary)
         if arguments.html is None:
             build(folder)
-        names = sorted(
-            str(path.relative_to(folder).with_suffix(""))
-            for path in folder.rglob("*.html")
-            if path.parts[-2] not in ("_static", "_sources")
-        )
+        found = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.html")}
+        names = sorted(found - GENERATED)
         lines = list(dead_links(folder))
         browser = Browser(folder)
         lines += [

@@ -66,8 +66,7 @@ def render_arrow(to, text, **start):
         f'<path d="M{x_1:g},{y_1:g} L{x_2:g},{y_2:g}" fill="none" stroke="{GREY}" '
         'stroke-width="1.5" marker-end="url(#head)"/>'
     )
-    x_label = LANE * (lane_1 + 0.5) + right * (WIDTH / 2 + 24)
-    yield from text_lines(x_label, y_1 + 4 - 14, [text], GREY, "bold")
+    yield from text_lines((x_1 + x_2) / 2, (y_1 + y_2) / 2 - 12, [text], GREY, "bold")
 
 
 def render_lanes(figure):
