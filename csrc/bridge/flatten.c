@@ -315,7 +315,7 @@ ad_flatten_array(const ad_array *array, bool reads, ad_flattened *out,
         .node = array->node,
         .offset = array->offset,
         .length = array->length,
-        .n_nulls = array->null_count,
+        .n_nulls = ad_array_null_count(array),
     };
     out->n_levels = 0;
     out->ndim = 0;

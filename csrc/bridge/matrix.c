@@ -215,7 +215,8 @@ inspect_rows(matrix *self, ad_error *err)
         .validity = ad_array_validity(batch),
         .offset = batch->offset,
         .length = batch->length,
-        .n_nulls = ad_array_has_no_nulls(batch) ? 0 : batch->null_count,
+        .n_nulls =
+            ad_array_has_no_nulls(batch) ? 0 : ad_array_null_count(batch),
     };
     AD_RETURN_IF_ERR(ad_flatten_resolve_nulls(batch, self->options, &flat,
                                               &self->has_null_rows, err));

@@ -19,7 +19,7 @@ copy_back(const ad_array *array, const ad_bridge_options *options,
 {
     char order = is_batch(array) && options->order == 0 ? 'F' : options->order;
     ad_bridge_options if_needed = *options;
-    ad_array on_host = *array;
+    ad_array on_host = ad_array_borrow(array);
     ad_tensor_value seen;
     if_needed.copy = AD_COPY_IF_NEEDED;
     on_host.device = AD_CPU;

@@ -60,8 +60,8 @@ bool
 ad_array_is_trimmed(const ad_array *array)
 {
     return array->offset == 0 && ad_array_is_whole(array) &&
-           (was_made_here(array) ||
-            is_plain(array->schema.node, array->node, array->null_count));
+           (was_made_here(array) || is_plain(array->schema.node, array->node,
+                                             ad_array_null_count(array)));
 }
 
 /* --- session ------------------------------------------------------------- */

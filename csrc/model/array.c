@@ -263,7 +263,7 @@ ad_device_array_from_host(struct ArrowArray *array,
 void
 ad_array_share(const ad_array *src, ad_array *dst)
 {
-    *dst = *src;
+    *dst = ad_array_borrow(src);
     ad_owner_ref(dst->owner);
     ad_owner_ref(dst->schema.owner);
     ad_sync_ref(dst->sync);
@@ -358,7 +358,7 @@ ad_array_borrow_below(const ad_array *src, int64_t i, int64_t first,
 {
     const struct ArrowSchema *schema = src->schema.node;
     const struct ArrowArray *node = src->node;
-    ad_array out = *src;
+    ad_array out = ad_array_borrow(src);
     out.schema.node = i < 0 ? schema->dictionary : schema->children[i];
     out.node = i < 0 ? node->dictionary : node->children[i];
     bool is_whole = first == 0 && length == out.node->length;
@@ -375,11 +375,12 @@ fail_struct_nulls(const ad_array *src, ad_error *err)
     static const char hint[] =
         "take .children[i] and .validity separately, and apply the struct's "
         "validity to the column yourself";
-    if (src->null_count > 0) {
+    int64_t n_nulls = ad_array_null_count(src);
+    if (n_nulls > 0) {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls", hint,
                 "the struct has %" PRId64
                 " nulls of its own, which its column would lose",
-                src->null_count);
+                n_nulls);
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls", hint,
                 "the struct has a validity bitmap and may have nulls of its "
@@ -475,7 +476,7 @@ ad_array_has_no_nulls(const ad_array *array)
     if (is_null_type(array->schema.node)) {
         return false;
     }
-    return array->null_count == 0 || ad_array_validity(array) == NULL;
+    return ad_array_null_count(array) == 0 || ad_array_validity(array) == NULL;
 }
 
 /* --- export ----------------------------------------------------------- */
@@ -611,7 +612,7 @@ fill_view(const ad_array *array, void *event, struct ArrowDeviceArray *out)
 {
     out->array.offset = array->offset;
     out->array.length = array->length;
-    out->array.null_count = array->null_count;
+    out->array.null_count = ad_array_null_count(array);
     out->device_id = array->device.id;
     out->device_type = array->device.type;
     out->sync_event = event;

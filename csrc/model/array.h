@@ -4,8 +4,8 @@
  * check, build and export of arrays; tensors; casts to a schema with the same
  * storage. Structs of producers are not trusted before ad_array_validate has
  * accepted them. The code here never reads data buffers on devices. It has no
- * lock and no thread: values are immutable once made, and share
- * reference-counted owners.
+ * lock and no thread: values are immutable once made, but for null counts, and
+ * share reference-counted owners.
  */
 
 /* ad_array: a view of one node of an Arrow tree on a device.
@@ -19,7 +19,9 @@
 #define AD_MODEL_ARRAY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "abi/arrow_c.h"
 #include "base/device.h"
@@ -37,11 +39,25 @@ typedef struct ad_array {
     ad_device device;
     int64_t offset; /* into the node's buffers; >= 0 */
     int64_t length;
-    int64_t null_count; /* -1: unknown */
     bool readonly;      /* the producer flagged the memory as read-only */
     bool has_reserved;  /* `reserved` was not all zero */
     bool had_event;     /* a CPU array came with an event, which is ignored */
+    int64_t null_count; /* -1: unknown; last, for ad_array_borrow */
 } ad_array;
+
+/* The null count of an array that other threads may read. One of them may set
+ * it when it has counted. */
+static inline int64_t
+ad_array_null_count(const ad_array *array)
+{
+    return __atomic_load_n(&array->null_count, __ATOMIC_RELAXED);
+}
+
+static inline void
+ad_array_set_null_count(ad_array *array, int64_t count)
+{
+    __atomic_store_n(&array->null_count, count, __ATOMIC_RELAXED);
+}
 
 /* --- structure ---------------------------------------------------------- */
 
@@ -103,6 +119,16 @@ void ad_device_array_from_host(struct ArrowArray *array,
                                struct ArrowDeviceArray *out);
 
 /* --- views -------------------------------------------------------------- */
+
+/* A copy of the view that borrows the references of `src`. */
+static inline ad_array
+ad_array_borrow(const ad_array *src)
+{
+    ad_array copy;
+    memcpy(&copy, src, offsetof(ad_array, null_count));
+    copy.null_count = ad_array_null_count(src);
+    return copy;
+}
 
 /* Copies the view; *dst has its own references. */
 void ad_array_share(const ad_array *src, ad_array *dst);

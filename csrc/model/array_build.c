@@ -51,7 +51,7 @@ copy_view(struct ArrowArray *copy, const ad_array *view)
     *copy = *view->node;
     copy->offset = view->offset;
     copy->length = view->length;
-    copy->null_count = view->null_count;
+    copy->null_count = ad_array_null_count(view);
     copy->release = ad_array_never_released;
     copy->private_data = NULL;
 }

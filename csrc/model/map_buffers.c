@@ -86,7 +86,7 @@ begin_node(const ad_array *view, ad_array *below, ad_mapped_node *out)
         .device = view->device,
         .length = view->length,
         .offset = view->offset,
-        .null_count = view->null_count,
+        .null_count = ad_array_null_count(view),
         .n_buffers = node->n_buffers,
         .buffers = buffers,
         .owner = view->owner,

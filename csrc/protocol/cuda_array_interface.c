@@ -291,7 +291,7 @@ static PyObject *
 export_with_mask(ad_state *state, PyObject *self)
 {
     const ad_bridge_options options = {.copy = AD_COPY_NEVER};
-    ad_array rows = *ad_array_of(self);
+    ad_array rows = ad_array_borrow(ad_array_of(self));
     ad_tensor_value value;
     ad_error err;
     rows.null_count = 0;

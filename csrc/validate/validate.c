@@ -118,7 +118,7 @@ count_nulls(ad_check *check, int64_t *out, ad_error *err)
 static ad_status
 check_null_count(ad_check *check, ad_error *err)
 {
-    int64_t stated = check->array->null_count;
+    int64_t stated = ad_array_null_count(check->array);
     int64_t found;
     if (stated < 0 || check->validity.data == NULL) {
         return AD_OK; /* the check of the structs covers this case */

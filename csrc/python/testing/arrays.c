@@ -176,7 +176,7 @@ upload_view(const upload *u, const ad_array *view, struct ArrowArray *out,
     AD_RETURN_IF_ERR(node_new(view->node, true, u->queue, out, err));
     out->offset = view->offset;
     out->length = view->length;
-    out->null_count = view->null_count;
+    out->null_count = ad_array_null_count(view);
     for (int64_t i = 0; i < view->node->n_buffers; i++) {
         const void *data = view->node->buffers[i];
         int64_t nbytes;

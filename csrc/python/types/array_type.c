@@ -28,15 +28,20 @@ get_schema(PyObject *self, void *Py_UNUSED(closure))
 int64_t
 ad_array_known_null_count(ad_array *array)
 {
-    if (array->null_count < 0) {
-        if (ad_array_has_no_nulls(array)) {
-            array->null_count = 0;
-        } else if (ad_host_accessible(array->device) &&
-                   ad_sync_is_done(array->sync)) {
-            array->null_count = ad_array_count_nulls_host(array);
-        }
+    int64_t count = ad_array_null_count(array);
+    if (count >= 0) {
+        return count;
     }
-    return array->null_count;
+    if (ad_array_has_no_nulls(array)) {
+        count = 0;
+    } else if (ad_host_accessible(array->device) &&
+               ad_sync_is_done(array->sync)) {
+        count = ad_array_count_nulls_host(array);
+    }
+    if (count >= 0) {
+        ad_array_set_null_count(array, count);
+    }
+    return count;
 }
 
 static PyObject *
@@ -291,8 +296,8 @@ make_view(ad_array *array, ad_schema schema, ad_array *out, ad_error *err)
                        "the array has (or may have) nulls, and the type that "
                        "was asked for is not nullable");
     }
-    return build_view(array, schema, array->node->buffers, array->null_count,
-                      out, err);
+    return build_view(array, schema, array->node->buffers,
+                      ad_array_null_count(array), out, err);
 }
 
 static PyObject *
@@ -342,7 +347,7 @@ array_count_nulls(ad_state *state, PyObject *self, PyObject *const *values)
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
-    array->null_count = count;
+    ad_array_set_null_count(array, count);
     return PyLong_FromLongLong(count);
 }
 
