@@ -8,27 +8,17 @@
 
 /* --- import -------------------------------------------------------------- */
 
-/* Takes the array from (schema, array) capsules. Nothing is taken over unless
- * the whole pair is valid. */
-static ad_import_result
-import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
-            const char *origin, ad_array *out)
+/* With the locks of both capsules. */
+static inline ad_import_result
+move_pair(ad_state *state, PyObject *first, PyObject *second,
+          ad_capsule_kind kind, const char *origin, ad_array *out)
 {
-    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
-        ad_raise_exchange(state, "protocol", NULL,
-                          "%s: found %.200s, expected a tuple of two capsules "
-                          "(\"arrow_schema\", \"%s\")",
-                          origin, Py_TYPE(pair)->tp_name,
-                          ad_capsule_name(kind));
-        return AD_IMPORT_FAILED;
-    }
-    struct ArrowSchema *schema = ad_capsule_get(
-        state, PyTuple_GET_ITEM(pair, 0), AD_CAPSULE_SCHEMA, origin);
+    struct ArrowSchema *schema =
+        ad_capsule_get(state, first, AD_CAPSULE_SCHEMA, origin);
     if (schema == NULL) {
         return AD_IMPORT_FAILED;
     }
-    void *pointer =
-        ad_capsule_get(state, PyTuple_GET_ITEM(pair, 1), kind, origin);
+    void *pointer = ad_capsule_get(state, second, kind, origin);
     if (pointer == NULL) {
         return AD_IMPORT_FAILED;
     }
@@ -46,6 +36,29 @@ import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
         }
     }
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
+}
+
+/* Takes the array from (schema, array) capsules. Nothing is taken over unless
+ * the whole pair is valid. */
+static ad_import_result
+import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
+            const char *origin, ad_array *out)
+{
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+        ad_raise_exchange(state, "protocol", NULL,
+                          "%s: found %.200s, expected a tuple of two capsules "
+                          "(\"arrow_schema\", \"%s\")",
+                          origin, Py_TYPE(pair)->tp_name,
+                          ad_capsule_name(kind));
+        return AD_IMPORT_FAILED;
+    }
+    PyObject *first = PyTuple_GET_ITEM(pair, 0);
+    PyObject *second = PyTuple_GET_ITEM(pair, 1);
+    ad_import_result result;
+    Py_BEGIN_CRITICAL_SECTION2(first, second);
+    result = move_pair(state, first, second, kind, origin, out);
+    Py_END_CRITICAL_SECTION2();
+    return result;
 }
 
 static ad_import_result
@@ -200,24 +213,22 @@ check_node(ad_state *state, const struct ArrowSchema *node,
     return 0;
 }
 
-int
-ad_arrow_check_requested(ad_state *state, ad_schema schema,
-                         PyObject *requested)
+/* With the lock of the capsule, as the next two. Returns the struct in it, or
+ * NULL with an exception. */
+static const struct ArrowSchema *
+check_requested(ad_state *state, ad_schema schema, PyObject *requested)
 {
-    if (requested == NULL) {
-        return 0;
-    }
     struct ArrowSchema *wanted = ad_capsule_get(
         state, requested, AD_CAPSULE_SCHEMA, "requested_schema");
     if (wanted == NULL) {
-        return -1;
+        return NULL;
     }
     ad_error err;
     if (ad_schema_validate(wanted, &err) != AD_OK) {
         ad_raise(state, &err);
-        return -1;
+        return NULL;
     }
-    return check_node(state, schema.node, wanted, "");
+    return check_node(state, schema.node, wanted, "") == 0 ? wanted : NULL;
 }
 
 /* Answers the request by a schema cast if that suffices: 1 with the cast array
@@ -228,18 +239,18 @@ static int
 answer_request(ad_state *state, const ad_array *array, PyObject *requested,
                ad_array *out)
 {
-    const struct ArrowSchema *wanted;
+    const struct ArrowSchema *wanted =
+        check_requested(state, array->schema, requested);
     ad_schema schema;
     ad_error err;
     bool is_same;
-    if (ad_arrow_check_requested(state, array->schema, requested) < 0) {
+    if (wanted == NULL) {
         return -1;
     }
-    wanted = ad_capsule_get(state, requested, AD_CAPSULE_SCHEMA,
-                            "requested_schema");
     ad_status status = ad_schema_equal(array->schema.node, wanted, true, true,
                                        &is_same, &err);
-    int64_t null_count = ad_array_has_no_nulls(array) ? 0 : array->null_count;
+    int64_t null_count =
+        ad_array_has_no_nulls(array) ? 0 : ad_array_null_count(array);
     if (status == AD_OK &&
         (is_same || ad_schema_cast_check(array, null_count, wanted,
                                          AD_CAST_STORAGE) != AD_CAST_FITS)) {
@@ -258,16 +269,34 @@ answer_request(ad_state *state, const ad_array *array, PyObject *requested,
     return 1;
 }
 
+int
+ad_arrow_check_requested(ad_state *state, ad_schema schema,
+                         PyObject *requested)
+{
+    const struct ArrowSchema *wanted;
+    if (requested == NULL) {
+        return 0;
+    }
+    Py_BEGIN_CRITICAL_SECTION(requested);
+    wanted = check_requested(state, schema, requested);
+    Py_END_CRITICAL_SECTION();
+    return wanted != NULL ? 0 : -1;
+}
+
 /* --- export -------------------------------------------------------------- */
 
 /* The schema's capsule. The cached one is reused, with its struct refilled in
  * place, if there is no other reference. A new capsule would be a third of the
- * cost of exporting one column. */
+ * cost of exporting one column. Free threads could take the same reference at
+ * once, so they get new capsules. */
 static PyObject *
 cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache,
                       struct ArrowSchema **holder)
 {
     const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
+    if (AD_FREE_THREADED) {
+        return ad_schema_capsule(state, schema);
+    }
     if (*cache != NULL && Py_REFCNT(*cache) == 1 &&
         PyCapsule_GetName(*cache) == name && /* not renamed by a consumer */
         ad_schema_holder_renew(*holder, schema)) {
@@ -322,9 +351,12 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
                  ad_capsule_kind kind, ad_array_object *object)
 {
     ad_array answer;
-    int is_other = requested != NULL
-                       ? answer_request(state, array, requested, &answer)
-                       : 0;
+    int is_other = 0;
+    if (requested != NULL) {
+        Py_BEGIN_CRITICAL_SECTION(requested);
+        is_other = answer_request(state, array, requested, &answer);
+        Py_END_CRITICAL_SECTION();
+    }
     if (is_other < 0) {
         return NULL;
     }

@@ -55,16 +55,12 @@ find_request(ad_state *state, PyObject *answer, ad_schema wanted,
 {
     static const ad_capsule_kind kinds[] = {AD_CAPSULE_DEVICE_STREAM,
                                             AD_CAPSULE_STREAM};
+    const char *schema_name = ad_capsule_name(AD_CAPSULE_SCHEMA);
     struct ArrowSchema storage = {.release = NULL};
     struct ArrowSchema *own = NULL;
-    ad_error err;
-    if (PyTuple_Check(answer) && PyTuple_GET_SIZE(answer) == 2) {
-        const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
-        PyObject *capsule = PyTuple_GET_ITEM(answer, 0);
-        own = PyCapsule_IsValid(capsule, name)
-                  ? PyCapsule_GetPointer(capsule, name)
-                  : NULL;
-    }
+    PyObject *capsule = PyTuple_Check(answer) && PyTuple_GET_SIZE(answer) == 2
+                            ? PyTuple_GET_ITEM(answer, 0)
+                            : answer;
     for (size_t i = 0; i < 2 && own == NULL; i++) {
         const char *name = ad_capsule_name(kinds[i]);
         if (PyCapsule_IsValid(answer, name) &&
@@ -74,9 +70,15 @@ find_request(ad_state *state, PyObject *answer, ad_schema wanted,
         }
     }
     ad_status status = AD_OK;
+    ad_error err;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    if (capsule != answer && PyCapsule_IsValid(capsule, schema_name)) {
+        own = PyCapsule_GetPointer(capsule, schema_name);
+    }
     if (own != NULL && ad_schema_validate(own, &err) == AD_OK) {
         status = ad_schema_cast_request(own, wanted.node, out, &err);
     }
+    Py_END_CRITICAL_SECTION();
     if (storage.release != NULL) {
         storage.release(&storage);
     }

@@ -41,14 +41,14 @@ ad_array_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
 /* Runs without the GIL: the callbacks are foreign code that may block or take
  * it. */
 static ad_import_result
-read_stream(ad_state *state, void *pointer, ad_capsule_kind kind,
-            bool may_copy, ad_array *out)
+read_stream(ad_state *state, const ad_stream_struct *steal, bool may_copy,
+            ad_array *out)
 {
     ad_error err;
     ad_array_stream *stream = NULL;
     ad_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = ad_array_stream_take(pointer, kind, &stream, &err);
+    status = ad_stream_struct_import(steal, &stream, &err);
     if (status == AD_OK) {
         status = ad_array_stream_join(stream, may_copy, out, &err);
     }
@@ -74,12 +74,13 @@ import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
                                : AD_CAPSULE_STREAM;
     ad_import_result result = AD_IMPORT_FAILED;
     char origin[AD_ORIGIN_SIZE];
-    void *pointer = ad_capsule_get(state, capsule, kind,
-                                   ad_origin(self->name, object, origin));
-    if (pointer != NULL) {
+    ad_stream_struct taken;
+    if (ad_stream_struct_take(state, capsule, kind,
+                              ad_origin(self->name, object, origin),
+                              &taken) == 0) {
         out->is_array = true;
-        result = read_stream(state, pointer, kind,
-                             request->copy != AD_COPY_NEVER, &out->array);
+        result = read_stream(state, &taken, request->copy != AD_COPY_NEVER,
+                             &out->array);
     }
     Py_DECREF(capsule);
     return result;

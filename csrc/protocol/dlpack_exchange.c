@@ -43,11 +43,12 @@ ad_dlpack_exchange_of(ad_state *state, PyTypeObject *type)
         return NULL;
     }
     PyObject *capsule =
-        PyDict_GetItemWithError(dict, AD_STR(state, dlpack_c_exchange_api));
+        ad_py_dict_item(dict, AD_STR(state, dlpack_c_exchange_api));
     if (capsule != NULL && PyCapsule_IsValid(capsule, CAPSULE_NAME)) {
         api = find_table(PyCapsule_GetPointer(capsule, CAPSULE_NAME));
     }
     PyErr_Clear();
+    Py_XDECREF(capsule);
     Py_DECREF(dict);
     return api;
 }
@@ -143,7 +144,7 @@ ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
                   ad_stream_choice *out)
 {
     const ad_dl_exchange_api *api = NULL;
-    PyObject *bases = Py_XNewRef(type->tp_mro);
+    PyObject *bases = ad_py_type_mro(type);
     for (Py_ssize_t i = 0;
          api == NULL && bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
         api = ad_dlpack_exchange_of(
@@ -304,8 +305,8 @@ tensor_for_consumer(PyObject *object)
     if (state == NULL) {
         return NULL;
     }
-    while (state != NULL && !ad_is_tensor(state, object)) {
-        state = state->next;
+    if (!ad_is_tensor(state, object)) {
+        state = ad_state_of_tensor_type(Py_TYPE(object));
     }
     if (state == NULL) {
         PyErr_Format(PyExc_TypeError,

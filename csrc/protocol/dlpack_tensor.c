@@ -445,11 +445,12 @@ ad_dlpack_probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     slot->has_torch_flags = found != NULL;
     slot->has_torch_descriptors = false;
     if (found != NULL && are_plain(found, type)) {
-        if (state->torch_descriptors == NULL) {
-            state->torch_descriptors = Py_NewRef(found);
+        PyObject *known = ad_py_once(&state->torch_descriptors);
+        if (known == NULL) {
+            known =
+                ad_py_set_once(&state->torch_descriptors, Py_NewRef(found));
         }
-        slot->has_torch_descriptors =
-            are_same(found, state->torch_descriptors);
+        slot->has_torch_descriptors = are_same(found, known);
     }
     Py_XDECREF(found);
     /* cuda-core (1.2) has no current stream: the table always says NULL, and

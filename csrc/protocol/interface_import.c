@@ -75,15 +75,16 @@ get_fields(ad_state *state, ad_interface *in)
     for (int i = 0; i < AD_N_FIELDS && in->n_known < PyDict_GET_SIZE(in->dict);
          i++) {
         PyObject *value =
-            names[i] >= 0
-                ? PyDict_GetItemWithError(in->dict, state->strings[names[i]])
-                : NULL;
+            names[i] >= 0 ? ad_py_dict_item(in->dict, state->strings[names[i]])
+                          : NULL;
         if (value == NULL && PyErr_Occurred()) {
             return -1;
         }
         in->n_known += value != NULL;
         if (value != Py_None || i < AD_FIELD_STRIDES) {
-            in->fields[i] = Py_XNewRef(value);
+            in->fields[i] = value;
+        } else {
+            Py_DECREF(value);
         }
     }
     return 0;
@@ -157,20 +158,22 @@ parse_typestr(ad_state *state, const char *origin, const char *field,
     return 0;
 }
 
-/* [("", typestr)] is the default; anything else is a structured type. */
-static bool
-is_plain_descr(PyObject *descr)
+/* [("", typestr)] is the default: a new reference to its typestr. NULL without
+ * an exception for anything else, which is a structured type. */
+static PyObject *
+plain_typestr(PyObject *descr)
 {
-    if (!PyList_Check(descr) || PyList_GET_SIZE(descr) != 1) {
-        return false;
+    PyObject *item = PyList_Check(descr) ? ad_py_only_item(descr) : NULL;
+    PyObject *typestr = NULL;
+    if (item != NULL && PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 2) {
+        PyObject *name = PyTuple_GET_ITEM(item, 0);
+        bool is_plain = PyUnicode_Check(name) &&
+                        PyUnicode_GET_LENGTH(name) == 0 &&
+                        PyUnicode_Check(PyTuple_GET_ITEM(item, 1));
+        typestr = is_plain ? Py_NewRef(PyTuple_GET_ITEM(item, 1)) : NULL;
     }
-    PyObject *item = PyList_GET_ITEM(descr, 0);
-    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
-        return false;
-    }
-    PyObject *name = PyTuple_GET_ITEM(item, 0);
-    return PyUnicode_Check(name) && PyUnicode_GET_LENGTH(name) == 0 &&
-           PyUnicode_Check(PyTuple_GET_ITEM(item, 1));
+    Py_XDECREF(item);
+    return typestr;
 }
 
 static bool
@@ -184,7 +187,8 @@ static int
 check_descr(ad_state *state, const char *origin, PyObject *descr,
             const ad_element *element)
 {
-    if (!is_plain_descr(descr)) {
+    PyObject *text = plain_typestr(descr);
+    if (text == NULL) {
         ad_raise_exchange(state, "dtype",
                           "pass one field, x[\"name\"].copy(), or a .view() "
                           "of a number type",
@@ -194,15 +198,13 @@ check_descr(ad_state *state, const char *origin, PyObject *descr,
         return -1;
     }
     ad_element other;
-    PyObject *item = Py_NewRef(PyList_GET_ITEM(descr, 0));
-    PyObject *text = PyTuple_GET_ITEM(item, 1);
     int result = parse_typestr(state, origin, "descr", text, &other);
     if (result == 0 && !same_element(element, &other)) {
         ad_interface_wrong(state, origin, "the type in descr", text,
                            "the same as typestr");
         result = -1;
     }
-    Py_DECREF(item);
+    Py_DECREF(text);
     return result;
 }
 
@@ -229,9 +231,9 @@ static int
 read_bits(ad_state *state, ad_interface *in)
 {
     PyObject *descr = in->fields[AD_FIELD_DESCR];
-    bool fits = descr == NULL ||
-                (is_plain_descr(descr) &&
-                 is_bit_field(PyTuple_GET_ITEM(PyList_GET_ITEM(descr, 0), 1)));
+    PyObject *typestr = descr != NULL ? plain_typestr(descr) : NULL;
+    bool fits = descr == NULL || is_bit_field(typestr);
+    Py_XDECREF(typestr);
     if (!fits) {
         ad_interface_wrong(state, in->origin, "descr", descr,
                            "[('', '|t1')], as typestr has it");

@@ -38,9 +38,8 @@ find_table(void)
     void **table = NULL;
     const char *const names[] = {"numpy._core._multiarray_umath",
                                  "numpy.core._multiarray_umath"};
-    PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
     for (size_t i = 0; table == NULL && i < 2; i++) {
-        PyObject *module = PyDict_GetItemString(modules, names[i]);
+        PyObject *module = ad_py_imported(names[i]);
         PyObject *capsule = module != NULL
                                 ? PyObject_GetAttrString(module, "_ARRAY_API")
                                 : NULL;
@@ -48,6 +47,7 @@ find_table(void)
             table = PyCapsule_GetPointer(capsule, NULL);
         }
         Py_XDECREF(capsule);
+        Py_XDECREF(module);
     }
     PyErr_Clear();
     return table;
@@ -76,7 +76,8 @@ find_descriptors(void **table)
 void
 ad_ndarray_learn(ad_state *state, PyTypeObject *type)
 {
-    void **table = state->ndarray_type == NULL ? find_table() : NULL;
+    bool is_known = ad_py_once(&state->ndarray_type) != NULL;
+    void **table = is_known ? NULL : find_table();
     if (table == NULL || table[AD_NUMPY_TYPE] != type) {
         return;
     }
@@ -84,12 +85,14 @@ ad_ndarray_learn(ad_state *state, PyTypeObject *type)
     if (version != 0x01000009 && version != 0x02000000) {
         return;
     }
-    state->numpy_descriptors = find_descriptors(table);
-    if (state->numpy_descriptors == NULL) {
+    PyObject *descriptors = find_descriptors(table);
+    if (descriptors == NULL) {
         PyErr_Clear();
         return;
     }
-    state->ndarray_type = Py_NewRef((PyObject *)type);
+    /* In this order: whoever finds the type finds the descriptors. */
+    ad_py_set_once(&state->numpy_descriptors, descriptors);
+    ad_py_set_once(&state->ndarray_type, Py_NewRef((PyObject *)type));
 }
 
 /* --- import -------------------------------------------------------------- */

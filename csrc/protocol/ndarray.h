@@ -55,7 +55,7 @@ void ad_ndarray_learn(ad_state *state, PyTypeObject *type);
 static inline bool
 ad_is_ndarray(const ad_state *state, PyObject *object)
 {
-    return Py_TYPE(object) == (PyTypeObject *)state->ndarray_type;
+    return (PyObject *)Py_TYPE(object) == ad_py_once(&state->ndarray_type);
 }
 
 /* Describes such an array of plain numbers or bools. `strides` has room for

@@ -18,7 +18,7 @@ type_has(PyTypeObject *type, PyObject *name)
 {
     /* A key of the dict that is not a str is compared by its own code, which
      * may raise, or change the bases. */
-    PyObject *mro = Py_XNewRef(type->tp_mro);
+    PyObject *mro = ad_py_type_mro(type);
     int found = 0;
     for (Py_ssize_t i = 0;
          found != 1 && mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
@@ -57,20 +57,51 @@ probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     }
 }
 
-const ad_type_slot *
-ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
-                     ad_type_slot *scratch)
+/* Copies the slot of the type, if it is cached. */
+static bool
+find_slot(ad_state *state, PyTypeObject *type, ad_type_slot *out)
 {
+    bool is_known = false;
+    bool has_changed = false;
+    ad_py_lock(&state->lock);
     for (int i = 0; i < AD_N_TYPE_SLOTS; i++) {
         ad_type_slot *slot = &state->slots[i];
         if (slot->type == type) {
-            if (slot->version == ad_py_type_version(type)) {
-                return slot;
+            is_known = slot->version == ad_py_type_version(type);
+            if (is_known) {
+                *out = *slot;
+            } else {
+                slot->type = NULL;
+                has_changed = true;
             }
-            slot->type = NULL; /* the class has changed */
-            Py_DECREF(type);
             break;
         }
+    }
+    ad_py_unlock(&state->lock);
+    if (has_changed) {
+        Py_DECREF(type);
+    }
+    return is_known;
+}
+
+static void
+cache_slot(ad_state *state, const ad_type_slot *slot)
+{
+    Py_INCREF(slot->type);
+    ad_py_lock(&state->lock);
+    ad_type_slot *cell = &state->slots[state->next_slot];
+    PyTypeObject *evicted = cell->type;
+    state->next_slot = (state->next_slot + 1) % AD_N_TYPE_SLOTS;
+    *cell = *slot;
+    ad_py_unlock(&state->lock);
+    Py_XDECREF(evicted); /* may run code that uses the cache */
+}
+
+void
+ad_type_slot_get(ad_state *state, PyTypeObject *type, ad_type_slot *out)
+{
+    if (find_slot(state, type, out)) {
+        return;
     }
     /* The look-up makes CPython assign the type's version, if possible. */
     PyObject *found = NULL;
@@ -81,18 +112,11 @@ ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
     Py_XDECREF(found);
 
     unsigned int version = ad_py_type_version(type);
-    probe_protocols(state, type, scratch);
-    scratch->version = version;
-    if (version == 0 || version != ad_py_type_version(type)) {
-        return scratch;
+    probe_protocols(state, type, out);
+    out->version = version;
+    if (version != 0 && version == ad_py_type_version(type)) {
+        cache_slot(state, out);
     }
-    ad_type_slot *slot = &state->slots[state->next_slot];
-    state->next_slot = (state->next_slot + 1) % AD_N_TYPE_SLOTS;
-    PyTypeObject *evicted = slot->type;
-    *slot = *scratch;
-    Py_INCREF(type);
-    Py_XDECREF(evicted); /* may run code that uses the cache */
-    return scratch;
 }
 
 /* Whether the instance has the attribute: in `dict` if it is not NULL, else by
@@ -143,7 +167,7 @@ offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot,
     *offers = slot->offers;
     if (slot->may_have_dict) {
         /* The look-up may run code that replaces the dict. */
-        PyObject *dict = Py_XNewRef(ad_py_instance_dict(object));
+        PyObject *dict = ad_py_instance_dict(object);
         int result = dict != NULL
                          ? add_instance_offers(state, object, dict, offers)
                          : 0;
@@ -161,17 +185,13 @@ offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return 0;
 }
 
-/* *out is a copy, since a producer's code may import other objects and so
- * evict the slot. The type is a new reference, since that code may also change
- * the object's class. */
+/* The type is a new reference, since a producer's code may change the object's
+ * class. */
 static void
 hold_slot(ad_state *state, PyObject *object, ad_type_slot *out)
 {
     PyTypeObject *type = (PyTypeObject *)Py_NewRef(Py_TYPE(object));
-    const ad_type_slot *found = ad_type_slot_of_type(state, type, out);
-    if (found != out) {
-        *out = *found;
-    }
+    ad_type_slot_get(state, type, out);
 }
 
 int

@@ -162,11 +162,9 @@ void ad_imported_clear(ad_imported *imported);
  * raised a final exception (MemoryError, KeyboardInterrupt). */
 int ad_offers(ad_state *state, PyObject *object, uint32_t *out);
 
-/* The slot of a type. It points into the cache, where the next call may
- * replace it, or to *scratch (whose `type` is borrowed) if the type cannot be
- * cached. */
-const ad_type_slot *ad_type_slot_of_type(ad_state *state, PyTypeObject *type,
-                                         ad_type_slot *scratch);
+/* Copies the slot of a type, whose `type` is borrowed: any code that runs
+ * afterwards may evict it from the cache. */
+void ad_type_slot_get(ad_state *state, PyTypeObject *type, ad_type_slot *out);
 
 /* --- shared by protocol files (protocol.c) ------------------------------- */
 

@@ -221,7 +221,7 @@ is_from(PyTypeObject *type, const char *module)
 bool
 ad_is_subclass(PyTypeObject *type, const char *module, const char *name)
 {
-    PyObject *bases = Py_XNewRef(type->tp_mro);
+    PyObject *bases = ad_py_type_mro(type);
     bool found = false;
     for (Py_ssize_t i = 0;
          !found && bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {

@@ -239,10 +239,12 @@ object_that_came(const ad_tensor *tensor)
 static PyObject *
 queue_class(void)
 {
-    PyObject *dpctl = PyDict_GetItemString(PyImport_GetModuleDict(), "dpctl");
-    return dpctl != NULL && dpctl != Py_None
-               ? PyObject_GetAttrString(dpctl, "SyclQueue")
-               : NULL;
+    PyObject *dpctl = ad_py_imported("dpctl");
+    PyObject *queue = dpctl != NULL && dpctl != Py_None
+                          ? PyObject_GetAttrString(dpctl, "SyclQueue")
+                          : NULL;
+    Py_XDECREF(dpctl);
+    return queue;
 }
 
 PyObject *

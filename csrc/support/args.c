@@ -332,17 +332,20 @@ schema_from_name(ad_state *state, PyObject *value, ad_schema *out)
 static int
 schema_from_capsule(ad_state *state, PyObject *capsule, ad_schema *out)
 {
-    struct ArrowSchema *schema = ad_capsule_get(
-        state, capsule, AD_CAPSULE_SCHEMA, "__arrow_c_schema__");
-    if (schema == NULL) {
-        return -1;
-    }
     ad_error err;
-    ad_status status = ad_schema_validate(schema, &err);
-    if (status == AD_OK) {
+    ad_status status = AD_OK;
+    struct ArrowSchema *schema;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    schema = ad_capsule_get(state, capsule, AD_CAPSULE_SCHEMA,
+                            "__arrow_c_schema__");
+    if (schema != NULL) {
+        status = ad_schema_validate(schema, &err);
+    }
+    if (schema != NULL && status == AD_OK) {
         status = ad_schema_move(schema, out, &err);
     }
-    return ad_raise_status(state, status, &err);
+    Py_END_CRITICAL_SECTION();
+    return schema != NULL ? ad_raise_status(state, status, &err) : -1;
 }
 
 int

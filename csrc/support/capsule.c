@@ -149,10 +149,13 @@ void *
 ad_capsule_consume(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
                    const char *origin)
 {
-    void *pointer = ad_capsule_get(state, capsule, kind, origin);
+    void *pointer;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    pointer = ad_capsule_get(state, capsule, kind, origin);
     if (pointer != NULL &&
         PyCapsule_SetName(capsule, kinds[kind].used_name) < 0) {
-        return NULL;
+        pointer = NULL;
     }
+    Py_END_CRITICAL_SECTION();
     return pointer;
 }

@@ -38,7 +38,9 @@ PyObject *ad_capsule_new(ad_capsule_kind kind, void *pointer);
 /* Borrow the struct in the capsule. NULL with an ExchangeError that names the
  * object found, if `capsule` is not a capsule, has another name, or was
  * consumed (named "used_...", or `release` is NULL). `origin` names the source
- * of the capsule ("__dlpack__ of Foo"). */
+ * of the capsule ("__dlpack__ of Foo"). The caller holds the lock of the
+ * capsule (Py_BEGIN_CRITICAL_SECTION) until it has read or moved the struct,
+ * because another thread may consume the same capsule. */
 void *ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
                      const char *origin);
 

@@ -1,4 +1,5 @@
-/* Differences between CPython 3.10 and 3.13, all in one place.
+/* Differences between CPython 3.10 and 3.13, and of free-threaded builds, all in
+ * one place.
  */
 #ifndef AD_SUPPORT_COMPAT_H
 #define AD_SUPPORT_COMPAT_H
@@ -7,6 +8,75 @@
 #include <Python.h>
 
 #include <stdbool.h>
+
+/* --- threads without a GIL ------------------------------------------------ */
+
+/* What "with the GIL" means in a free-threaded build: the thread is attached
+ * to the interpreter, and others may be, too. What threads share has one of
+ * these locks there (docs/internals/threads.md). With a GIL the locks are
+ * empty. No Python code runs, and nothing waits, while one is held. */
+#ifdef Py_GIL_DISABLED
+#define AD_FREE_THREADED 1
+typedef PyMutex ad_py_mutex; /* 0: unlocked */
+
+static inline void
+ad_py_lock(ad_py_mutex *mutex)
+{
+    PyMutex_Lock(mutex);
+}
+
+static inline void
+ad_py_unlock(ad_py_mutex *mutex)
+{
+    PyMutex_Unlock(mutex);
+}
+#else
+#define AD_FREE_THREADED 0
+typedef char ad_py_mutex;
+
+static inline void
+ad_py_lock(ad_py_mutex *mutex)
+{
+    (void)mutex;
+}
+
+static inline void
+ad_py_unlock(ad_py_mutex *mutex)
+{
+    (void)mutex;
+}
+#endif
+
+/* A member that is set once, on first need: borrowed, or NULL. */
+static inline PyObject *
+ad_py_once(PyObject *const *member)
+{
+    return __atomic_load_n(member, __ATOMIC_ACQUIRE);
+}
+
+/* Set such a member, unless another thread was first. Steals `object`, and
+ * returns what is set. */
+static inline PyObject *
+ad_py_set_once(PyObject **member, PyObject *object)
+{
+    PyObject *found = NULL;
+    if (!__atomic_compare_exchange_n(member, &found, object, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        Py_DECREF(object);
+        return found;
+    }
+    return object;
+}
+
+/* The lock of an object. */
+#ifndef Py_BEGIN_CRITICAL_SECTION
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION() }
+#define Py_BEGIN_CRITICAL_SECTION2(object, other) {
+#define Py_END_CRITICAL_SECTION2() }
+#endif
+
+/* --- the interpreter ------------------------------------------------------ */
 
 /* Has the interpreter begun to finalize? */
 static inline bool
@@ -19,7 +89,7 @@ ad_py_is_finalizing(void)
 #endif
 }
 
-/* Does this thread hold the GIL? False in doubt. Never calls into a finalized
+/* Does this thread hold the GIL, or is it attached? False in doubt. Never calls into a finalized
  * interpreter, unlike PyErr_Occurred(), and holds with sub-interpreters,
  * unlike PyGILState_Check(). */
 static inline bool
@@ -32,6 +102,8 @@ ad_py_has_gil(void)
     return mine != NULL && mine == _PyThreadState_UncheckedGet();
 #endif
 }
+
+/* --- look-ups -------------------------------------------------------------- */
 
 /* Look up an attribute: 1 found, 0 missing (*out is NULL, no exception is
  * set), -1 error. Plain attribute look-up builds no exception for a missing
@@ -52,7 +124,7 @@ static inline unsigned int
 ad_py_type_version(PyTypeObject *type)
 {
 #if PY_VERSION_HEX >= 0x030d0000
-    return type->tp_version_tag;
+    return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 #else
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)
                ? type->tp_version_tag
@@ -71,16 +143,94 @@ ad_py_type_dict(PyTypeObject *type)
 #endif
 }
 
-/* The instance dict (borrowed) if it exists and is not empty, else NULL. */
+/* New reference to a type's bases in the order of look-ups, or NULL without an
+ * exception. Another thread may replace the tuple. */
+static inline PyObject *
+ad_py_type_mro(PyTypeObject *type)
+{
+    if (!AD_FREE_THREADED) {
+        return Py_XNewRef(type->tp_mro);
+    }
+    /* A metaclass may have an attribute of this name, `type` has the true one. */
+    PyObject *dict = ad_py_type_dict(&PyType_Type);
+    PyObject *getter =
+        dict != NULL ? PyDict_GetItemString(dict, "__mro__") : NULL;
+    PyObject *mro =
+        getter != NULL
+            ? Py_TYPE(getter)->tp_descr_get(getter, (PyObject *)type,
+                                            (PyObject *)&PyType_Type)
+            : NULL;
+    Py_XDECREF(dict);
+    if (mro == NULL || !PyTuple_Check(mro)) {
+        PyErr_Clear();
+        Py_CLEAR(mro);
+    }
+    return mro;
+}
+
+/* New reference to the instance dict if it exists and is not empty, else
+ * NULL. */
 static inline PyObject *
 ad_py_instance_dict(PyObject *object)
 {
+    PyObject *dict = NULL;
+    Py_BEGIN_CRITICAL_SECTION(object);
     PyObject **slot = _PyObject_GetDictPtr(object);
-    if (slot == NULL || *slot == NULL || PyDict_GET_SIZE(*slot) == 0) {
-        return NULL;
+    if (slot != NULL && *slot != NULL && PyDict_GET_SIZE(*slot) != 0) {
+        dict = Py_NewRef(*slot);
     }
-    return *slot;
+    Py_END_CRITICAL_SECTION();
+    return dict;
 }
+
+/* New reference to an item of a dict, or NULL with or without an exception. */
+static inline PyObject *
+ad_py_dict_item(PyObject *dict, PyObject *key)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *item;
+    (void)PyDict_GetItemRef(dict, key, &item);
+    return item;
+#else
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+}
+
+/* New reference to the first item of a list that has just one, else NULL. */
+static inline PyObject *
+ad_py_only_item(PyObject *list)
+{
+    PyObject *item = NULL;
+    Py_BEGIN_CRITICAL_SECTION(list);
+    if (PyList_GET_SIZE(list) == 1) {
+        item = Py_NewRef(PyList_GET_ITEM(list, 0));
+    }
+    Py_END_CRITICAL_SECTION();
+    return item;
+}
+
+/* New reference to a module that is imported already, or NULL without an
+ * exception. */
+static inline PyObject *
+ad_py_imported(const char *name)
+{
+    PyObject *text = PyUnicode_FromString(name);
+    PyObject *module = text != NULL ? PyImport_GetModule(text) : NULL;
+    Py_XDECREF(text);
+    PyErr_Clear();
+    return module;
+}
+
+/* For a destructor: clear the weak references to the object in `list`. */
+static inline void
+ad_py_clear_weakrefs(PyObject *object, PyObject **list)
+{
+    if (__atomic_load_n(list, __ATOMIC_RELAXED) != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+}
+
+/* --- exceptions ------------------------------------------------------------ */
 
 /* Take the current exception, or NULL if there is none. */
 static inline PyObject *

@@ -5,15 +5,17 @@
 #include "support/errors.h"
 
 /* Reuse the memory of a freed Array, so that a loop over a stream allocates
- * one Array only. */
+ * one Array only. Free threads have pools of their own for that. */
 static PyObject *
 allocate(ad_state *state)
 {
     PyTypeObject *type = (PyTypeObject *)state->array_type;
-    PyObject *self = state->spare_array;
+    PyObject *spare = AD_FREE_THREADED ? NULL : state->spare_array;
+    if (spare == NULL) {
+        return (PyObject *)PyObject_New(ad_array_object, type);
+    }
     state->spare_array = NULL;
-    return self != NULL ? PyObject_Init(self, type)
-                        : (PyObject *)PyObject_New(ad_array_object, type);
+    return PyObject_Init(spare, type);
 }
 
 void
@@ -22,13 +24,11 @@ ad_array_object_dealloc(PyObject *object)
     ad_array_object *self = (ad_array_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     ad_state *state = self->state;
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
+    ad_py_clear_weakrefs(object, &self->weakrefs);
     Py_XDECREF(self->schema_capsule);
     Py_XDECREF(self->as_tensor);
     ad_array_drop(&self->array);
-    if (state->spare_array == NULL) {
+    if (!AD_FREE_THREADED && state->spare_array == NULL) {
         state->spare_array = object;
     } else {
         PyObject_Free(object);
@@ -158,11 +158,10 @@ ad_device_type_member(ad_state *state, int32_t type)
     if (number == NULL) {
         return NULL;
     }
-    PyObject *member =
-        PyDict_GetItemWithError(state->device_type_members, number);
+    PyObject *member = ad_py_dict_item(state->device_type_members, number);
     if (member != NULL) {
         Py_DECREF(number);
-        return Py_NewRef(member);
+        return member;
     }
     if (PyErr_Occurred()) {
         Py_CLEAR(number);
@@ -195,7 +194,7 @@ ad_self_as_tensor(ad_state *state, PyObject *self, ad_tensor_value *out)
     ad_status status;
     PyObject *found = ad_is_tensor(state, self)
                           ? self
-                          : ((ad_array_object *)self)->as_tensor;
+                          : ad_py_once(&((ad_array_object *)self)->as_tensor);
     if (found == NULL) {
         const ad_bridge_options options = {.copy = AD_COPY_NEVER};
         status = ad_tensor_from_array(ad_array_of(self), &options, out, &err);
@@ -241,12 +240,12 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
 {
     const ad_array *array = ad_array_of(self);
     const struct ArrowSchema *schema = array->schema.node;
-    if (((ad_array_object *)self)->as_tensor != NULL) {
+    if (ad_py_once(&((ad_array_object *)self)->as_tensor) != NULL) {
         return 0;
     }
     /* Plain columns without nulls, the common case, need no trial. */
     const ad_dtype_info *row = ad_dtype_by_format(schema->format);
-    if (array->null_count == 0 && schema->dictionary == NULL &&
+    if (ad_array_null_count(array) == 0 && schema->dictionary == NULL &&
         schema->metadata == NULL && row != NULL &&
         row->dtype.code != AD_DL_BOOL) {
         return 0;
@@ -264,9 +263,12 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
     if (ad_tensor_from_array(array, &options, &value, &err) != AD_OK) {
         return not_offered(attribute, &err);
     }
-    ((ad_array_object *)self)->as_tensor =
-        ad_tensor_object_new(state, &value.tensor);
-    return ((ad_array_object *)self)->as_tensor != NULL ? 0 : -1;
+    PyObject *tensor = ad_tensor_object_new(state, &value.tensor);
+    if (tensor == NULL) {
+        return -1;
+    }
+    ad_py_set_once(&((ad_array_object *)self)->as_tensor, tensor);
+    return 0;
 }
 
 int

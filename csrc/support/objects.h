@@ -20,7 +20,7 @@ typedef struct ad_array_object {
     ad_state *state;          /* a look-up is too slow in a loop */
     PyObject *schema_capsule; /* of the last export, see arrow_array.c */
     struct ArrowSchema *schema_holder; /* in that capsule */
-    PyObject *as_tensor;               /* made by an attribute, or NULL */
+    PyObject *as_tensor;               /* set once, by an attribute; or NULL */
     PyObject *weakrefs;
 } ad_array_object;
 

@@ -79,9 +79,11 @@ take_exception(ad_array_stream *stream)
     while (stream != NULL && ad_array_stream_source(stream) != NULL) {
         ad_batch_source *source = ad_array_stream_source(stream);
         ad_saved_exception *kept = source->saved_exception;
-        if (kept != NULL && kept->exception != NULL) {
-            PyObject *exception = kept->exception;
-            kept->exception = NULL;
+        PyObject *exception =
+            kept != NULL
+                ? __atomic_exchange_n(&kept->exception, NULL, __ATOMIC_ACQ_REL)
+                : NULL;
+        if (exception != NULL) {
             return exception;
         }
         stream = has_upstream_failed(source) ? source->upstream : NULL;
@@ -118,21 +120,36 @@ ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
     return NULL;
 }
 
-ad_status
-ad_array_stream_take(void *pointer, ad_capsule_kind kind,
-                     ad_array_stream **out, ad_error *err)
+int
+ad_stream_struct_take(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
+                      const char *origin, ad_stream_struct *out)
 {
-    *out = NULL;
-    if (kind == AD_CAPSULE_DEVICE_STREAM) {
+    void *pointer;
+    out->is_device = kind == AD_CAPSULE_DEVICE_STREAM;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    pointer = ad_capsule_get(state, capsule, kind, origin);
+    if (pointer != NULL && out->is_device) {
         struct ArrowDeviceArrayStream *source = pointer;
-        struct ArrowDeviceArrayStream stream = *source;
+        out->device = *source;
         source->release = NULL;
-        return ad_array_stream_from_device(&stream, out, err);
+    } else if (pointer != NULL) {
+        struct ArrowArrayStream *source = pointer;
+        out->host = *source;
+        source->release = NULL;
     }
-    struct ArrowArrayStream *source = pointer;
-    struct ArrowArrayStream stream = *source;
-    source->release = NULL;
-    return ad_array_stream_from_host(&stream, out, err);
+    Py_END_CRITICAL_SECTION();
+    return pointer != NULL ? 0 : -1;
+}
+
+ad_status
+ad_stream_struct_import(const ad_stream_struct *steal, ad_array_stream **out,
+                        ad_error *err)
+{
+    ad_stream_struct stream = *steal;
+    *out = NULL;
+    return stream.is_device
+               ? ad_array_stream_from_device(&stream.device, out, err)
+               : ad_array_stream_from_host(&stream.host, out, err);
 }
 
 /* --- saved exceptions ---------------------------------------------------- */

@@ -7,13 +7,26 @@
 #include "support/capsule.h"
 #include "support/state.h"
 
-/* Take over the struct in a stream capsule (`pointer`, of `kind`). The struct
- * in the capsule is marked as released afterwards, on failure too. Call
- * without the GIL, because foreign code runs that may block. */
-AD_MUST_CHECK ad_status ad_array_stream_take(void *pointer,
-                                             ad_capsule_kind kind,
-                                             ad_array_stream **out,
-                                             ad_error *err);
+/* The struct of a stream, of either kind. */
+typedef struct ad_stream_struct {
+    bool is_device;
+    union {
+        struct ArrowDeviceArrayStream device;
+        struct ArrowArrayStream host;
+    };
+} ad_stream_struct;
+
+/* Move the struct out of a stream capsule of `kind`, of `origin` (see
+ * ad_capsule_get). Returns 0, or -1 with an exception. */
+int ad_stream_struct_take(ad_state *state, PyObject *capsule,
+                          ad_capsule_kind kind, const char *origin,
+                          ad_stream_struct *out);
+
+/* Import the struct, which is taken over, also on failure. Call without the
+ * GIL, because foreign code runs that may block. */
+AD_MUST_CHECK ad_status ad_stream_struct_import(const ad_stream_struct *steal,
+                                                ad_array_stream **out,
+                                                ad_error *err);
 
 /* Raise the failure of a call on `stream` (NULL if the stream could not be
  * made), with the producer's full text, its errno as `code`, and the exception

@@ -2,34 +2,52 @@
 #include "support/state.h"
 
 /* The newest module comes first: one that is imported again has its own state.
- * The list is protected by the GIL of the main interpreter; other interpreters
- * are not supported. */
+ * Other interpreters are not supported. */
 static ad_state *newest;
+static ad_py_mutex lock; /* of the list */
 
 ad_state *
 ad_state_current(void)
 {
-    if (newest == NULL) {
+    ad_state *found = __atomic_load_n(&newest, __ATOMIC_ACQUIRE);
+    if (found == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "arrowdev is not loaded any more");
     }
-    return newest;
+    return found;
+}
+
+ad_state *
+ad_state_of_tensor_type(PyTypeObject *type)
+{
+    ad_py_lock(&lock);
+    ad_state *state = newest;
+    while (state != NULL && state->tensor_type != (PyObject *)type &&
+           state->buffer_type != (PyObject *)type) {
+        state = state->next;
+    }
+    ad_py_unlock(&lock);
+    return state;
 }
 
 void
 ad_state_add(ad_state *state)
 {
+    ad_py_lock(&lock);
     state->next = newest;
-    newest = state;
+    __atomic_store_n(&newest, state, __ATOMIC_RELEASE);
+    ad_py_unlock(&lock);
 }
 
 void
 ad_state_remove(ad_state *state)
 {
+    ad_py_lock(&lock);
     ad_state **link = &newest;
     while (*link != NULL && *link != state) {
         link = &(*link)->next;
     }
     if (*link == state) {
-        *link = state->next;
+        __atomic_store_n(link, state->next, __ATOMIC_RELEASE);
     }
+    ad_py_unlock(&lock);
 }

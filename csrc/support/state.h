@@ -4,7 +4,8 @@
  * objects, calls into Python from foreign threads, waits that run signal
  * handlers, constructors of our objects. The GIL is held unless a contract
  * says otherwise; only py_call.c asks for it. errors.c turns an ad_error into
- * an exception of ours. The GIL is the only lock.
+ * an exception of ours. The GIL is the only lock; builds without it have the
+ * locks of compat.h.
  */
 
 /* The state of the module: types, exceptions, interned strings, and the cache
@@ -73,6 +74,7 @@ typedef struct ad_state {
     AD_STATE_OBJECTS(X)
 #undef X
     PyObject *strings[AD_N_STRINGS];
+    ad_py_mutex lock; /* of the members that are set after the import */
     ad_type_slot slots[AD_N_TYPE_SLOTS];
     unsigned int next_slot;
     PyObject *spare_array;             /* memory of a freed Array, or NULL */
@@ -101,6 +103,9 @@ ad_state_of(PyObject *self)
  * capsule: the state of the module that was loaded last, or NULL with an
  * exception. */
 ad_state *ad_state_current(void);
+
+/* The state of the module that has this type as Tensor or Buffer, or NULL. */
+ad_state *ad_state_of_tensor_type(PyTypeObject *type);
 
 /* Add the state of a loaded module; remove it before the module is freed. */
 void ad_state_add(ad_state *state);

@@ -9,8 +9,33 @@
 /* The exception that a handler raised during a wait, until it is raised again,
  * and the thread of the handler. One is enough, because only the main thread
  * runs handlers. The core unwinds and releases without an exception set. */
+static ad_py_mutex lock; /* of the next two */
 static PyObject *interruption;
 static unsigned long interrupted_thread;
+
+/* Is there an interruption, which this thread has to raise? */
+static bool
+has_interruption(void)
+{
+    ad_py_lock(&lock);
+    bool result = interruption != NULL &&
+                  PyThread_get_thread_ident() == interrupted_thread;
+    ad_py_unlock(&lock);
+    return result;
+}
+
+/* Replace the interruption by another one (stolen), or by none. Returns the
+ * one before. */
+static PyObject *
+exchange_interruption(PyObject *exception)
+{
+    ad_py_lock(&lock);
+    PyObject *before = interruption;
+    interruption = exception;
+    interrupted_thread = PyThread_get_thread_ident();
+    ad_py_unlock(&lock);
+    return before;
+}
 
 /* A wait that holds the GIL would block the thread that ends the wait. */
 static void *
@@ -96,8 +121,7 @@ ad_run_signal_handlers(void)
     if (PyErr_Occurred()) {
         return false;
     }
-    if (interruption != NULL &&
-        PyThread_get_thread_ident() == interrupted_thread) {
+    if (has_interruption()) {
         return true;
     }
     if (PyErr_CheckSignals() == 0) {
@@ -110,8 +134,8 @@ ad_run_signal_handlers(void)
 void
 ad_keep_interruption(void)
 {
-    Py_XSETREF(interruption, ad_py_take_exception());
-    interrupted_thread = PyThread_get_thread_ident();
+    PyObject *before = exchange_interruption(ad_py_take_exception());
+    Py_XDECREF(before);
 }
 
 /* Without a saved state an outer function has released the GIL, or the thread
@@ -132,26 +156,33 @@ is_interrupted(void *saved)
     return result;
 }
 
+/* Raise an interruption (stolen). */
+static void
+raise_exception(PyObject *exception)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_DECREF(exception);
+}
+
 void
 ad_raise_interruption(void)
 {
-    PyObject *exception = interruption;
-    interruption = NULL;
+    PyObject *exception = exchange_interruption(NULL);
     if (exception == NULL) {
         PyErr_SetNone(PyExc_KeyboardInterrupt);
-        return;
+    } else {
+        raise_exception(exception);
     }
-    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
-    Py_DECREF(exception);
 }
 
 static int
 raise_now(void *unused)
 {
-    if (interruption == NULL) {
+    PyObject *exception = exchange_interruption(NULL);
+    if (exception == NULL) {
         return 0; /* already raised */
     }
-    ad_raise_interruption();
+    raise_exception(exception);
     return -1;
 }
 
@@ -166,9 +197,13 @@ pass_on(void)
     }
 }
 
+/* A second import changes nothing: other threads may be waiting. */
 void
 ad_waiting_init(void)
 {
+    if (ad_hooks.begin != NULL) {
+        return;
+    }
     ad_wait_set_hooks((ad_wait_hooks){
         .begin = begin,
         .end = end,

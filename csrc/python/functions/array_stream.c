@@ -89,15 +89,15 @@ static PyObject *
 from_capsule(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
              const char *origin, const options *wanted)
 {
-    void *pointer = ad_capsule_get(state, capsule, kind, origin);
+    ad_stream_struct taken;
     ad_array_stream *stream;
     ad_status status;
     ad_error err;
-    if (pointer == NULL) {
+    if (ad_stream_struct_take(state, capsule, kind, origin, &taken) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = ad_array_stream_take(pointer, kind, &stream, &err);
+    status = ad_stream_struct_import(&taken, &stream, &err);
     Py_END_ALLOW_THREADS
     if (status != AD_OK) {
         return ad_array_stream_raise(state, NULL, &err);

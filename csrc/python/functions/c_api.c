@@ -302,9 +302,10 @@ import_device_stream(struct ArrowDeviceArrayStream *stream)
                       "stream is released (its release callback is NULL)");
         return ad_raise(state, &err);
     }
+    struct ArrowDeviceArrayStream taken = *stream;
+    stream->release = NULL;
     Py_BEGIN_ALLOW_THREADS
-    status = ad_array_stream_take(stream, AD_CAPSULE_DEVICE_STREAM, &imported,
-                                  &err);
+    status = ad_array_stream_from_device(&taken, &imported, &err);
     Py_END_ALLOW_THREADS
     return status == AD_OK ? ad_array_stream_object_new(state, imported)
                            : ad_array_stream_raise(state, NULL, &err);

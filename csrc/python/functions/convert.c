@@ -64,13 +64,12 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
                         const ad_stream_argument *stream, int copy)
 {
     const ad_request request = {.copy = (ad_copy)copy, .stream = *stream};
-    const ad_type_slot held = *slot; /* the import may evict the slot */
     ad_imported imported;
     if (tensor_for_library(state, self, &request, &imported) < 0) {
         return NULL;
     }
     PyObject *result =
-        ad_dlpack_exchange_into(state, &held, &imported.tensor.tensor,
+        ad_dlpack_exchange_into(state, slot, &imported.tensor.tensor,
                                 stream->kind != AD_STREAM_ABSENT);
     if (result != NULL &&
         warn_if_readonly(&imported.tensor.tensor, result, 1) < 0) {
@@ -91,25 +90,26 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                      Py_TYPE(cls)->tp_name);
         return NULL;
     }
-    ad_type_slot scratch;
-    const ad_type_slot *slot =
-        ad_type_slot_of_type(state, (PyTypeObject *)cls, &scratch);
+    ad_type_slot slot;
+    ad_type_slot_get(state, (PyTypeObject *)cls, &slot);
     /* Our own table would want a current stream of the device. */
-    if (slot->exchange_api != NULL && cls != state->tensor_type) {
-        return convert_by_exchange_api(state, self, slot, stream, copy);
+    if (slot.exchange_api != NULL && cls != state->tensor_type) {
+        return convert_by_exchange_api(state, self, &slot, stream, copy);
     }
-    if (state->convert_helper == NULL) {
-        state->convert_helper = ad_find_helper("_convert", "convert");
-        if (state->convert_helper == NULL) {
+    PyObject *helper = ad_py_once(&state->convert_helper);
+    if (helper == NULL) {
+        helper = ad_find_helper("_convert", "convert");
+        if (helper == NULL) {
             return NULL;
         }
+        helper = ad_py_set_once(&state->convert_helper, helper);
     }
     PyObject *flag = copy == AD_COPY_IF_NEEDED ? Py_None
                      : copy == AD_COPY_NEVER   ? Py_False
                                                : Py_True;
     PyObject *args[] = {self, cls,
                         stream->value != NULL ? stream->value : Py_None, flag};
-    return PyObject_Vectorcall(state->convert_helper, args, 4, NULL);
+    return PyObject_Vectorcall(helper, args, 4, NULL);
 }
 
 /* Imports the object of convert() as an Array or a Tensor: as a Tensor if

@@ -14,11 +14,11 @@ typedef struct stream_object {
     PyObject_HEAD
     ad_device device;
     ad_stream stream;
-    PyObject *object; /* the stream's object; NULL for a number */
-    ad_owner *keep;   /* owns the object, for users of the stream */
+    ad_owner *keep; /* of the stream's object; NULL for a number */
 } stream_object;
 
-static PyObject *scopes_in_use; /* the context variable; never freed */
+/* The context variable; set by the first import, and never freed. */
+static PyObject *scopes_in_use;
 
 /* Ask the runtime for the stream's context; `hint` says what is known of it.
  * Returns 0, or -1 with an exception. */
@@ -93,7 +93,12 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
         return -1;
     }
     out->stream = argument.stream;
-    out->object = Py_XNewRef(argument.object);
+    if (argument.object != NULL) {
+        out->keep = ad_py_owner_new(argument.object);
+        if (out->keep == NULL) {
+            return -1;
+        }
+    }
     return has_device ? check_context(state, out->stream, out->device)
                       : find_device(state, &argument, &out->device);
 }
@@ -104,7 +109,6 @@ stream_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     atomic_fetch_sub(&ad_n_stream_scopes, 1);
     ad_owner_unref(((stream_object *)object)->keep);
-    Py_XDECREF(((stream_object *)object)->object);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -178,13 +182,6 @@ set_scopes(PyObject *scopes)
 static PyObject *
 stream_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    stream_object *self = (stream_object *)object;
-    if (self->object != NULL && self->keep == NULL) {
-        self->keep = ad_py_owner_new(self->object);
-        if (self->keep == NULL) {
-            return NULL;
-        }
-    }
     PyObject *before = get_scopes();
     PyObject *mine = before != NULL ? PyTuple_Pack(1, object) : NULL;
     PyObject *after = mine != NULL ? PySequence_Concat(before, mine) : NULL;
@@ -299,8 +296,8 @@ ad_stream_scope_type_init(ad_state *state, PyObject *module)
         if (scopes_in_use == NULL) {
             return -1;
         }
+        ad_stream_set_current(find_current);
     }
-    ad_stream_set_current(find_current);
     state->stream_type = PyType_FromModuleAndSpec(module, &stream_spec, NULL);
     return state->stream_type != NULL ? 0 : -1;
 }
@@ -328,7 +325,6 @@ function_use_stream(ad_state *state, PyObject *const *values)
         return NULL;
     }
     atomic_fetch_add(&ad_n_stream_scopes, 1);
-    self->object = NULL;
     self->keep = NULL;
     if (read_arguments(state, values[0], values[1], self) < 0) {
         Py_CLEAR(self);

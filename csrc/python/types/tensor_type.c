@@ -16,9 +16,7 @@ static void
 tensor_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (((ad_tensor_object *)self)->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(self);
-    }
+    ad_py_clear_weakrefs(self, &((ad_tensor_object *)self)->weakrefs);
     ad_tensor_clear(ad_tensor_of(self));
     PyObject_Free(self);
     Py_DECREF(type);
