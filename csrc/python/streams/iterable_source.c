@@ -116,8 +116,10 @@ as_stream(iteration *self, PyObject *element, ad_array_stream **out)
 static bool
 is_interrupted(const iteration *self)
 {
+    const ad_array_stream_object *stream =
+        (const ad_array_stream_object *)self->iterator;
     return ad_is_array_stream(self->state, self->iterator) &&
-           ((const ad_array_stream_object *)self->iterator)->is_interrupted;
+           __atomic_load_n(&stream->is_interrupted, __ATOMIC_RELAXED);
 }
 
 static void

@@ -76,13 +76,23 @@ stream_traverse(PyObject *object, visitproc visit, void *arg)
     return self->is_busy ? 0 : visit_stream(self->stream, visit, arg);
 }
 
-static int
-stream_clear(PyObject *object)
+/* With the lock of the object. The result is to be dropped without it. */
+static ad_array_stream *
+take_closed(ad_array_stream_object *self)
 {
-    ad_array_stream_object *self = (ad_array_stream_object *)object;
     ad_array_stream *stream = self->stream;
     self->stream = NULL;
     self->is_closed = true;
+    return stream;
+}
+
+static int
+stream_clear(PyObject *object)
+{
+    ad_array_stream *stream;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    stream = take_closed((ad_array_stream_object *)object);
+    Py_END_CRITICAL_SECTION();
     ad_array_stream_unref(stream);
     return 0;
 }
@@ -93,9 +103,7 @@ stream_dealloc(PyObject *object)
     ad_array_stream_object *self = (ad_array_stream_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
+    ad_py_clear_weakrefs(object, &self->weakrefs);
     stream_clear(object);
     ad_schema_unref(self->schema);
     PyObject_GC_Del(object);
@@ -104,10 +112,27 @@ stream_dealloc(PyObject *object)
 
 /* --- one reader at a time ------------------------------------------------ */
 
-static int
-fail_to_begin(const ad_array_stream_object *self)
+typedef enum condition {
+    OPEN,
+    BUSY,
+    CLOSED,
+    HANDED_OVER
+} condition;
+
+/* With the lock of the object. */
+static inline condition
+condition_of(const ad_array_stream_object *self)
 {
-    if (self->is_busy) {
+    return self->is_busy          ? BUSY
+           : self->stream != NULL ? OPEN
+           : self->is_closed      ? CLOSED
+                                  : HANDED_OVER;
+}
+
+static int
+fail_to_begin(const ad_array_stream_object *self, condition found)
+{
+    if (found == BUSY) {
         PyErr_SetString(PyExc_RuntimeError,
                         "this ArrayStream is being read already, by another "
                         "thread or by its own iterable; a stream has one "
@@ -116,46 +141,65 @@ fail_to_begin(const ad_array_stream_object *self)
     }
     ad_raise_exchange(
         self->state, "consumed",
-        self->is_closed ? "make another one"
+        found == CLOSED ? "make another one"
                         : "a stream has one reader; make another one",
-        self->is_closed ? "this ArrayStream is closed"
+        found == CLOSED ? "this ArrayStream is closed"
                         : "this ArrayStream was handed over, by its "
                           "capsule or to an adapter");
     return -1;
 }
 
+/* Until the read ends, only the caller uses self->stream. */
 static int
 begin_reading(PyObject *object)
 {
     ad_array_stream_object *self = (ad_array_stream_object *)object;
-    if (self->is_busy || self->stream == NULL) {
-        return fail_to_begin(self);
+    condition found;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    found = condition_of(self);
+    if (found == OPEN) {
+        self->is_busy = true;
     }
-    self->is_busy = true;
-    return 0;
+    Py_END_CRITICAL_SECTION();
+    return found == OPEN ? 0 : fail_to_begin(self, found);
 }
 
 /* close() may have been called during the read. */
 static void
 end_reading(ad_array_stream_object *self)
 {
+    ad_array_stream *closed = NULL;
+    Py_BEGIN_CRITICAL_SECTION(self);
     self->is_busy = false;
     if (self->is_closing) {
-        stream_clear((PyObject *)self);
+        closed = take_closed(self);
     }
+    Py_END_CRITICAL_SECTION();
+    if (closed != NULL) {
+        ad_array_stream_unref(closed);
+    }
+}
+
+/* The same, and takes the stream out of the object: a reference. */
+static ad_array_stream *
+end_reading_and_take(ad_array_stream_object *self)
+{
+    ad_array_stream *stream;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    stream = self->stream;
+    self->stream = NULL;
+    self->is_busy = false;
+    self->is_closed = self->is_closing;
+    Py_END_CRITICAL_SECTION();
+    return stream;
 }
 
 ad_array_stream *
 ad_array_stream_hand_over(PyObject *object)
 {
-    ad_array_stream_object *self = (ad_array_stream_object *)object;
-    if (begin_reading(object) < 0) {
-        return NULL;
-    }
-    ad_array_stream *stream = self->stream;
-    self->stream = NULL;
-    end_reading(self);
-    return stream;
+    return begin_reading(object) == 0
+               ? end_reading_and_take((ad_array_stream_object *)object)
+               : NULL;
 }
 
 /* --- reading ------------------------------------------------------------- */
@@ -207,7 +251,8 @@ stream_iternext(PyObject *object)
         return NULL;
     }
     ad_status status = next_batch(self, &array, &is_end, &err);
-    self->is_interrupted = status == AD_ERR_INTERRUPTED;
+    __atomic_store_n(&self->is_interrupted, status == AD_ERR_INTERRUPTED,
+                     __ATOMIC_RELAXED);
     return finish_read(self, status, is_end, !is_end, &array, &err);
 }
 
@@ -232,11 +277,15 @@ static PyObject *
 stream_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     ad_array_stream_object *self = (ad_array_stream_object *)object;
+    ad_array_stream *closed = NULL;
+    Py_BEGIN_CRITICAL_SECTION(object);
     if (self->is_busy) {
         self->is_closing = true;
     } else {
-        stream_clear(object);
+        closed = take_closed(self);
     }
+    Py_END_CRITICAL_SECTION();
+    ad_array_stream_unref(closed);
     Py_RETURN_NONE;
 }
 
@@ -260,10 +309,7 @@ finish_adapter(PyObject *object, ad_status status, ad_array_stream *adapter,
         end_reading(self);
         return ad_raise(state, err);
     }
-    ad_array_stream *stream = self->stream;
-    self->stream = NULL;
-    ad_array_stream_unref(stream);
-    end_reading(self);
+    ad_array_stream_unref(end_reading_and_take(self));
     return ad_array_stream_object_new(state, adapter);
 }
 
@@ -456,11 +502,10 @@ export_stream(PyObject *object, const char *function, ad_capsule_kind kind,
         capsule = ad_array_stream_export(state, self->stream, kind);
     }
     if (capsule != NULL) {
-        ad_array_stream *stream = self->stream;
-        self->stream = NULL;
-        ad_array_stream_unref(stream);
+        ad_array_stream_unref(end_reading_and_take(self));
+    } else {
+        end_reading(self);
     }
-    end_reading(self);
     return capsule;
 }
 
@@ -534,6 +579,10 @@ stream_repr(PyObject *object)
     ad_text type = {0};
     ad_error err;
     char number[32];
+    condition found;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    found = condition_of(self);
+    Py_END_CRITICAL_SECTION();
     if (ad_type_print(self->schema.node, &type, &err) != AD_OK) {
         ad_text_clear(&type);
         return ad_raise(ad_state_of(object), &err);
@@ -542,9 +591,9 @@ stream_repr(PyObject *object)
     PyObject *result = PyUnicode_FromFormat(
         "<arrowdev.ArrayStream %s, on %s%s>", ad_text_string(&type),
         name != NULL ? name : number,
-        self->stream != NULL ? ""
-        : self->is_closed    ? ", closed"
-                             : ", handed over");
+        found == CLOSED        ? ", closed"
+        : found == HANDED_OVER ? ", handed over"
+                               : "");
     ad_text_clear(&type);
     return result;
 }

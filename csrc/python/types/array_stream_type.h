@@ -18,11 +18,12 @@ typedef struct ad_array_stream_object {
     ad_state *state;         /* stored here because every next() uses it */
     ad_schema schema;
     int32_t device_type;
-    bool is_python;  /* a read calls Python first: the GIL is kept */
+    bool is_python; /* a read calls Python first: the GIL is kept */
+    /* With the lock of the object, as `stream`, except in a read. */
     bool is_busy;    /* a read is running, perhaps without the GIL */
     bool is_closing; /* end_reading() must close the stream */
     bool is_closed;
-    bool is_interrupted; /* a signal ended the last call of next() */
+    bool is_interrupted; /* atomic: a signal ended the last call of next() */
     PyObject *weakrefs;
 } ad_array_stream_object;
 

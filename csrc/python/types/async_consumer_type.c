@@ -10,9 +10,10 @@
 #include "python/functions/functions.h"
 #include "support/objects.h"
 
+/* All members change with the lock of the object only. */
 typedef struct consumer_object {
     PyObject_HEAD
-    ad_consumer_queue *queue; /* NULL: closed */
+    ad_consumer_queue *queue; /* NULL: closed; stays while is_busy */
     bool is_busy;    /* a read, or a wait for the waker, is in progress */
     bool is_closing; /* end_reading() must close the consumer */
     bool is_waiting; /* between begin_wait() and end_wait() */
@@ -32,12 +33,27 @@ drop_queue(ad_consumer_queue *queue)
     ad_py_restore_exception(saved);
 }
 
-static void
-close_now(consumer_object *self)
+/* With the lock of the object. The result is to be dropped without it. */
+static ad_consumer_queue *
+take_queue(consumer_object *self)
 {
     ad_consumer_queue *queue = self->queue;
     self->queue = NULL;
-    drop_queue(queue);
+    return queue;
+}
+
+/* A new reference, or NULL. */
+static ad_consumer_queue *
+ref_queue(PyObject *object)
+{
+    ad_consumer_queue *queue;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    queue = ((consumer_object *)object)->queue;
+    if (queue != NULL) {
+        ad_owner_ref(&queue->base);
+    }
+    Py_END_CRITICAL_SECTION();
+    return queue;
 }
 
 static void
@@ -45,7 +61,7 @@ consumer_dealloc(PyObject *object)
 {
     consumer_object *self = (consumer_object *)object;
     PyTypeObject *type = Py_TYPE(object);
-    close_now(self);
+    drop_queue(take_queue(self));
     PyObject_Free(object);
     Py_DECREF(type);
 }
@@ -87,10 +103,10 @@ ad_function_async_consumer(PyObject *module, PyObject *args)
 /* --- one reader at a time ------------------------------------------------ */
 
 static void
-fail_gone(const consumer_object *self, ad_state *state)
+fail_gone(bool is_handed_over, ad_state *state)
 {
     ad_raise_exchange(state, "consumed", "make another one",
-                      self->is_handed_over
+                      is_handed_over
                           ? "this AsyncArrayStream was handed over to the "
                             "ArrayStream that reads it"
                           : "this AsyncArrayStream is closed; a cancelled "
@@ -101,26 +117,38 @@ static int
 begin_reading(PyObject *object)
 {
     consumer_object *self = (consumer_object *)object;
-    if (self->is_busy) {
+    bool was_busy, is_handed_over, is_open;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    was_busy = self->is_busy;
+    is_handed_over = self->is_handed_over;
+    is_open = self->queue != NULL && !is_handed_over;
+    self->is_busy = was_busy || is_open;
+    Py_END_CRITICAL_SECTION();
+    if (was_busy) {
         PyErr_SetString(PyExc_RuntimeError,
                         "this AsyncArrayStream is being read already; a "
                         "stream has one reader at a time");
         return -1;
     }
-    if (self->queue == NULL || self->is_handed_over) {
-        fail_gone(self, ad_state_of(object));
+    if (!is_open) {
+        fail_gone(is_handed_over, ad_state_of(object));
         return -1;
     }
-    self->is_busy = true;
     return 0;
 }
 
 static void
 end_reading(consumer_object *self)
 {
+    ad_consumer_queue *closed = NULL;
+    Py_BEGIN_CRITICAL_SECTION(self);
     self->is_busy = false;
     if (self->is_closing) {
-        close_now(self);
+        closed = take_queue(self);
+    }
+    Py_END_CRITICAL_SECTION();
+    if (closed != NULL) {
+        drop_queue(closed);
     }
 }
 
@@ -211,13 +239,12 @@ poll_schema(ad_state *state, ad_consumer_queue *queue)
 static PyObject *
 consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    consumer_object *self = (consumer_object *)object;
-    ad_consumer_queue *queue = self->queue;
+    ad_consumer_queue *queue = ref_queue(object);
     if (queue == NULL) {
-        fail_gone(self, ad_state_of(object));
+        fail_gone(((consumer_object *)object)->is_handed_over,
+                  ad_state_of(object));
         return NULL;
     }
-    ad_owner_ref(&queue->base);
     PyObject *result = poll_schema(ad_state_of(object), queue);
     drop_queue(queue);
     return result;
@@ -238,21 +265,28 @@ consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
         end_reading(self);
         return ad_raise(ad_state_of(object), &err);
     }
+    int fd = self->queue->waker->fd;
+    Py_BEGIN_CRITICAL_SECTION(object);
     self->is_waiting = true;
-    return PyLong_FromLong(self->queue->waker->fd);
+    Py_END_CRITICAL_SECTION();
+    return PyLong_FromLong(fd);
 }
 
 static PyObject *
 consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     consumer_object *self = (consumer_object *)object;
-    if (!self->is_waiting) {
+    bool was_waiting;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    was_waiting = self->is_waiting;
+    self->is_waiting = false;
+    Py_END_CRITICAL_SECTION();
+    if (!was_waiting) {
         PyErr_SetString(PyExc_RuntimeError,
                         "no wait for this async stream was begun; call "
                         "begin_wait() first");
         return NULL;
     }
-    self->is_waiting = false;
     (void)ad_waker_clear(self->queue->waker);
     end_reading(self);
     Py_RETURN_NONE;
@@ -263,9 +297,8 @@ consumer_end_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *
 consumer_cancel(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    ad_consumer_queue *queue = ((consumer_object *)object)->queue;
+    ad_consumer_queue *queue = ref_queue(object);
     if (queue != NULL) {
-        ad_owner_ref(&queue->base);
         Py_BEGIN_ALLOW_THREADS
         ad_consumer_queue_cancel(queue);
         ad_consumer_queue_unref(queue);
@@ -279,13 +312,17 @@ static PyObject *
 consumer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     consumer_object *self = (consumer_object *)object;
+    ad_consumer_queue *closed = NULL;
+    Py_BEGIN_CRITICAL_SECTION(object);
     if (!self->is_busy) {
-        close_now(self);
+        closed = take_queue(self);
     } else if (!self->is_closing) {
         self->is_closing = true;
         atomic_store(&self->queue->is_closing, true);
         ad_waker_wake(self->queue->waker);
     }
+    Py_END_CRITICAL_SECTION();
+    drop_queue(closed);
     Py_RETURN_NONE;
 }
 
@@ -304,7 +341,9 @@ consumer_stream(PyObject *object, PyObject *drop_metadata)
     }
     if (ad_async_source_stream(state, self->queue, drops, &stream, &err) ==
         AD_OK) {
+        Py_BEGIN_CRITICAL_SECTION(object);
         self->is_handed_over = true;
+        Py_END_CRITICAL_SECTION();
         result = ad_array_stream_object_new(state, stream);
     } else {
         ad_async_raise(state, self->queue, &err);
@@ -319,9 +358,13 @@ static PyObject *
 get_condition(PyObject *object, void *Py_UNUSED(closure))
 {
     const consumer_object *self = (consumer_object *)object;
-    return PyUnicode_FromString(self->queue == NULL    ? "closed"
-                                : self->is_handed_over ? "handed over"
-                                                       : "open");
+    const char *condition;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    condition = self->queue == NULL    ? "closed"
+                : self->is_handed_over ? "handed over"
+                                       : "open";
+    Py_END_CRITICAL_SECTION();
+    return PyUnicode_FromString(condition);
 }
 
 static PyMethodDef consumer_methods[] = {

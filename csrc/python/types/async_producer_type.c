@@ -10,6 +10,9 @@
 #include "python/functions/functions.h"
 #include "python/streams/iterable_source.h"
 
+/* The members change with the lock of the object only. What is between
+ * begin_call() and end_call() is the only user of `rules`, `is_started`,
+ * `batch` and `metadata`. */
 typedef struct producer_object {
     PyObject_HEAD
     ad_async_producer *producer; /* NULL: the pump owns it, or it is over */
@@ -74,36 +77,60 @@ ad_function_async_producer(PyObject *module, PyObject *handler)
 
 /* --- destruction --------------------------------------------------------- */
 
-/* Clears the members first, since releasing the array may run any code. */
+/* What an object gives up: dropped without its lock, since releasing the array
+ * may run any code. */
+typedef struct dropped {
+    ad_async_producer *producer;
+    ad_async_pump *pump; /* borrowed */
+    ad_array batch;
+    char *metadata;
+} dropped;
+
+/* With the lock of the object. */
 static void
-drop_batch(producer_object *self)
+take_batch(producer_object *self, dropped *out)
 {
-    free(self->metadata);
+    out->metadata = self->metadata;
     self->metadata = NULL;
     if (self->has_batch) {
         self->has_batch = false;
-        ad_array_clear(&self->batch);
+        out->batch = self->batch;
     }
+}
+
+static void
+drop_batch(dropped *taken)
+{
+    free(taken->metadata);
+    ad_array_clear(&taken->batch);
+}
+
+/* With the lock of the object. */
+static void
+take_all(producer_object *self, dropped *out)
+{
+    take_batch(self, out);
+    out->producer = self->producer;
+    self->producer = NULL;
+    out->pump = self->pump;
 }
 
 /* Fails a stream that is not over with ECANCELED; a pump does so as soon as it
  * can. Does nothing in a forked child, where the stream is the parent's. */
 static void
-end_stream(producer_object *self)
+end_stream(const producer_object *self, dropped *taken)
 {
-    ad_async_producer *producer = self->producer;
-    self->producer = NULL;
-    drop_batch(self);
-    if (producer != NULL && ad_waker_is_ours(self->waker)) {
+    drop_batch(taken);
+    if (taken->producer != NULL && ad_waker_is_ours(self->waker)) {
         /* Foreign code, which may block or take the GIL. */
         PyObject *saved = ad_py_take_exception();
         Py_BEGIN_ALLOW_THREADS
-        ad_async_producer_close(producer);
+        ad_async_producer_close(taken->producer);
         Py_END_ALLOW_THREADS
         ad_py_restore_exception(saved);
     }
-    if (self->pump != NULL) {
-        ad_async_pump_stop(self->pump);
+    if (taken->pump != NULL) {
+        ad_async_pump_stop(taken->pump);
     }
 }
 
@@ -112,7 +139,9 @@ producer_dealloc(PyObject *object)
 {
     producer_object *self = (producer_object *)object;
     PyTypeObject *type = Py_TYPE(object);
-    end_stream(self);
+    dropped taken = {0};
+    take_all(self, &taken);
+    end_stream(self, &taken);
     if (self->pump != NULL) {
         ad_async_pump_unref(self->pump);
     }
@@ -137,31 +166,56 @@ check_process(producer_object *self)
     return -1;
 }
 
+/* Returns NULL with an exception. */
+static PyObject *
+fail_busy(producer_object *self)
+{
+    if (check_process(self) == 0) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "another call of this async stream's consumer is "
+                        "running");
+    }
+    return NULL;
+}
+
 /* Begins a call of the handler, which runs foreign code without the GIL. 0, or
  * -1 with an exception. */
 static int
 begin_call(producer_object *self)
 {
+    bool was_busy, is_over;
     if (check_process(self) < 0) {
         return -1;
     }
-    if (self->is_busy || self->producer == NULL) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        self->is_busy
-                            ? "another call of this async stream's consumer "
-                              "is running"
-                            : "this async stream is over");
+    Py_BEGIN_CRITICAL_SECTION(self);
+    was_busy = self->is_busy;
+    is_over = self->producer == NULL;
+    self->is_busy = was_busy || !is_over;
+    Py_END_CRITICAL_SECTION();
+    if (was_busy) {
+        fail_busy(self);
         return -1;
     }
-    self->is_busy = true;
+    if (is_over) {
+        PyErr_SetString(PyExc_RuntimeError, "this async stream is over");
+        return -1;
+    }
     return 0;
+}
+
+static void
+leave_call(producer_object *self)
+{
+    Py_BEGIN_CRITICAL_SECTION(self);
+    self->is_busy = false;
+    Py_END_CRITICAL_SECTION();
 }
 
 /* 0, or -1 with an exception. */
 static int
 end_call(producer_object *self, ad_status status, const ad_error *err)
 {
-    self->is_busy = false;
+    leave_call(self);
     if (status != AD_OK) {
         ad_raise(ad_state_of((PyObject *)self), err);
         return -1;
@@ -182,20 +236,23 @@ producer_declare(PyObject *object, PyObject *args)
         (!ad_is_none(schema) && ad_parse_schema(state, schema, &wanted) < 0)) {
         return NULL;
     }
-    ad_status status = AD_OK;
     int result = ad_metadata_from_mapping(state, metadata, &blob);
-    if (result == 0 && begin_call(self) == 0) {
-        status = ad_async_producer_set_metadata(self->producer, blob, &err);
+    if (result == 0) {
+        result = begin_call(self);
+    }
+    if (result == 0) {
+        ad_status status =
+            ad_async_producer_set_metadata(self->producer, blob, &err);
+        if (status == AD_OK) {
+            self->rules.schema = wanted;
+            self->rules.is_given = wanted.node != NULL;
+            wanted = (ad_schema){0};
+        }
         result = end_call(self, status, &err);
     }
     free(blob);
-    if (result < 0 || PyErr_Occurred()) {
-        ad_schema_unref(wanted);
-        return NULL;
-    }
-    self->rules.schema = wanted;
-    self->rules.is_given = wanted.node != NULL;
-    Py_RETURN_NONE;
+    ad_schema_unref(wanted);
+    return result == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 static ad_status
@@ -227,17 +284,23 @@ producer_put(PyObject *object, PyObject *args)
         free(blob);
         return NULL;
     }
-    int result = ad_element_import(state, &self->rules, element, &batch);
-    if (result == 0) {
-        drop_batch(self);
-        self->batch = batch;
-        self->metadata = blob;
-        self->has_batch = true;
-    } else {
+    dropped before = {0};
+    if (ad_element_import(state, &self->rules, element, &batch) < 0) {
         free(blob);
+        leave_call(self);
+        return NULL;
     }
+    Py_BEGIN_CRITICAL_SECTION(self);
+    take_batch(self, &before);
+    Py_END_CRITICAL_SECTION();
+    drop_batch(&before);
+    Py_BEGIN_CRITICAL_SECTION(self);
+    self->batch = batch;
+    self->metadata = blob;
+    self->has_batch = true;
     self->is_busy = false;
-    return result == 0 ? Py_NewRef(Py_None) : NULL;
+    Py_END_CRITICAL_SECTION();
+    Py_RETURN_NONE;
 }
 
 /* As ad_async_producer_send. Clears the waker, so that a request that is used
@@ -258,9 +321,14 @@ producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     producer_object *self = (producer_object *)object;
     ad_async_poll poll = AD_ASYNC_READY;
+    dropped sent = {0};
     ad_status status;
     ad_error err;
-    if (!self->has_batch) {
+    bool has_batch;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    has_batch = self->has_batch;
+    Py_END_CRITICAL_SECTION();
+    if (!has_batch) {
         Py_RETURN_TRUE;
     }
     if (begin_call(self) < 0) {
@@ -269,14 +337,18 @@ producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_BEGIN_ALLOW_THREADS
     status = send(self, &poll, &err);
     Py_END_ALLOW_THREADS
+    if (status == AD_OK && poll != AD_ASYNC_PENDING) {
+        Py_BEGIN_CRITICAL_SECTION(self);
+        take_batch(self, &sent);
+        Py_END_CRITICAL_SECTION();
+    }
     if (end_call(self, status, &err) < 0) {
         return NULL;
     }
-    if (poll == AD_ASYNC_PENDING) {
-        Py_RETURN_FALSE;
-    }
-    drop_batch(self);
-    return poll == AD_ASYNC_READY ? Py_NewRef(Py_True) : Py_NewRef(Py_None);
+    drop_batch(&sent);
+    return poll == AD_ASYNC_PENDING ? Py_NewRef(Py_False)
+           : poll == AD_ASYNC_READY ? Py_NewRef(Py_True)
+                                    : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -285,7 +357,11 @@ producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
     producer_object *self = (producer_object *)object;
     ad_status status;
     ad_error err;
-    if (self->rules.schema.node == NULL) {
+    bool has_schema;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    has_schema = self->is_busy || self->rules.schema.node != NULL;
+    Py_END_CRITICAL_SECTION();
+    if (!has_schema) {
         PyErr_SetString(PyExc_ValueError,
                         "the source has no batches to take the schema from; "
                         "name it with schema=");
@@ -328,7 +404,11 @@ producer_fail(PyObject *object, PyObject *exception)
     ad_saved_exception saved_exception = {0};
     ad_error err;
     ad_status status;
-    if (self->producer == NULL) {
+    bool is_over;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    is_over = self->producer == NULL;
+    Py_END_CRITICAL_SECTION();
+    if (is_over) {
         Py_RETURN_NONE;
     }
     if (begin_call(self) < 0) {
@@ -352,19 +432,29 @@ producer_fail(PyObject *object, PyObject *exception)
 /* --- the pump ------------------------------------------------------------ */
 
 /* Starts a thread that sends the batches of `steal`. 0, or -1 with an
- * exception. */
+ * exception. The thread may end before this returns, so that nothing else may
+ * find its producer in the object. */
 static int
 start_pump(producer_object *self, ad_array_stream *steal)
 {
     ad_error err;
-    if (ad_async_pump_start(self->producer, self->waker, steal, self->done,
-                            &self->pump, &err) != AD_OK) {
+    ad_async_pump *pump = NULL;
+    ad_async_producer *producer;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    producer = self->producer;
+    self->producer = NULL;
+    Py_END_CRITICAL_SECTION();
+    ad_status status = ad_async_pump_start(producer, self->waker, steal,
+                                           self->done, &pump, &err);
+    Py_BEGIN_CRITICAL_SECTION(self);
+    self->pump = pump;
+    self->producer = status == AD_OK ? NULL : producer;
+    Py_END_CRITICAL_SECTION();
+    if (status != AD_OK) {
         ad_array_stream_unref(steal);
         ad_raise(ad_state_of((PyObject *)self), &err);
-        return -1;
     }
-    self->producer = NULL;
-    return 0;
+    return status == AD_OK ? 0 : -1;
 }
 
 static PyObject *
@@ -381,13 +471,14 @@ producer_pump(PyObject *object, PyObject *stream)
     if (begin_call(self) < 0) {
         return NULL;
     }
-    self->is_busy = false;
     if (self->done == NULL && ad_waker_new(&self->done, &err) != AD_OK) {
+        leave_call(self);
         return ad_raise(state, &err);
     }
     ad_array_stream *source = ad_array_stream_hand_over(stream);
-    return source != NULL && start_pump(self, source) == 0 ? Py_NewRef(Py_None)
-                                                           : NULL;
+    int result = source != NULL ? start_pump(self, source) : -1;
+    leave_call(self);
+    return result == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 PyObject *
@@ -416,13 +507,25 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
     return result;
 }
 
+/* Borrowed; NULL: none was started. It stays as long as the object. */
+static ad_async_pump *
+pump_of(const producer_object *self)
+{
+    ad_async_pump *pump;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    pump = self->pump;
+    Py_END_CRITICAL_SECTION();
+    return pump;
+}
+
 static PyObject *
 producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     producer_object *self = (producer_object *)object;
     ad_status status = AD_OK;
     ad_error err;
-    if (self->pump == NULL) {
+    ad_async_pump *pump = pump_of(self);
+    if (pump == NULL) {
         PyErr_SetString(PyExc_RuntimeError,
                         "no thread was started for this async stream; call "
                         "pump() first");
@@ -432,12 +535,12 @@ producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     (void)ad_waker_clear(self->done);
-    if (!ad_async_pump_is_over(self->pump, &status, &err)) {
+    if (!ad_async_pump_is_over(pump, &status, &err)) {
         Py_RETURN_FALSE;
     }
     if (status != AD_OK) {
         return ad_array_stream_raise(ad_state_of(object),
-                                     ad_async_pump_stream(self->pump), &err);
+                                     ad_async_pump_stream(pump), &err);
     }
     Py_RETURN_TRUE;
 }
@@ -448,11 +551,18 @@ static PyObject *
 producer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     producer_object *self = (producer_object *)object;
-    if (self->is_busy) {
-        begin_call(self);
-        return NULL;
+    dropped taken = {0};
+    bool was_busy;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    was_busy = self->is_busy;
+    if (!was_busy) {
+        take_all(self, &taken);
     }
-    end_stream(self);
+    Py_END_CRITICAL_SECTION();
+    if (was_busy) {
+        return fail_busy(self);
+    }
+    end_stream(self, &taken);
     Py_RETURN_NONE;
 }
 
@@ -463,8 +573,8 @@ static PyObject *
 producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     const producer_object *self = (const producer_object *)object;
-    return PyLong_FromLong(self->pump != NULL ? self->done->fd
-                                              : self->waker->fd);
+    return PyLong_FromLong(pump_of(self) != NULL ? self->done->fd
+                                                 : self->waker->fd);
 }
 
 /* True in a forked child, without a call: another thread may have held the
@@ -473,9 +583,12 @@ static PyObject *
 get_is_ended(PyObject *object, void *Py_UNUSED(closure))
 {
     const producer_object *self = (const producer_object *)object;
-    return PyBool_FromLong(
-        self->producer == NULL || !ad_waker_is_ours(self->waker) ||
-        ad_async_producer_poll(self->producer) == AD_ASYNC_END);
+    bool is_ended;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    is_ended = self->producer == NULL || !ad_waker_is_ours(self->waker) ||
+               ad_async_producer_poll(self->producer) == AD_ASYNC_END;
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(is_ended);
 }
 
 /* False in a forked child, which must not clear the waker of its parent. */

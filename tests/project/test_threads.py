@@ -1,0 +1,512 @@
+"""Eight threads at once on the same objects, as a free-threaded CPython runs them.
+
+With a GIL the threads take turns, so that most of this cannot fail there. ARROWDEV_EXAMPLES sets
+the number of rounds. docs/internals/threads.md lists what threads share.
+"""
+
+import gc
+import os
+import pickle
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+import arrowdev as ad
+from arrowdev import _core
+
+N = 8
+ROUNDS = int(os.environ.get("ARROWDEV_EXAMPLES", "20"))
+ROWS = 100
+PATIENCE = 60
+
+
+@pytest.fixture(autouse=True)
+def quick_turns():
+    """With a GIL the threads change often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def race(make, *uses, errors=(), rounds=ROUNDS):
+    """Call `uses`, in turn one per thread, with the same new objects, at about the same time. The
+    result has the N results for each object; an exception of `errors` counts as a result.
+
+    The threads go through the objects without waiting for each other: one that falls behind
+    finds objects that others have used, is done with them sooner, and catches up."""
+    shared = [make() for _ in range(rounds)]
+    results = [[None] * N for _ in shared]
+    start = threading.Barrier(N)
+    failures = []
+
+    def run(k):
+        use = uses[k % len(uses)]
+        try:
+            start.wait(PATIENCE)
+            for found, each in zip(results, shared, strict=True):
+                try:
+                    found[k] = use(each)
+                except errors as error:
+                    found[k] = error
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(N)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+def repeat(use, times=20):
+    """`use`, several times in a row."""
+
+    def run(shared):
+        for _ in range(times):
+            use(shared)
+
+    return run
+
+
+def column():
+    """Every second row is null, and nobody has counted them."""
+    return ad.Array.from_buffers("int32", ROWS, [b"\xaa" * 13, bytes(4 * ROWS)])
+
+
+def batch():
+    return ad.record_batch({"a": bytearray(ROWS), "b": column()})
+
+
+VALUES = [None, 0] * (ROWS // 2)
+
+
+class Shows:
+    """Offers methods of a protocol, which return these values."""
+
+    def __init__(self, **values):
+        for method, value in values.items():
+            setattr(self, method, lambda *args, value=value, **kwargs: value)
+
+
+def shows_dlpack(capsule):
+    return Shows(__dlpack__=capsule, __dlpack_device__=(1, 0))
+
+
+# --- members that are computed on first need -----------------------------------------------------
+
+
+def test_null_count_is_the_same_for_all():
+    assert column().null_count == ROWS // 2
+    for found in race(
+        column,
+        lambda a: a.null_count,
+        lambda a: a.count_nulls(),
+        lambda a: a.slice(0).count_nulls(),
+        lambda a: ad.array(a.__arrow_c_array__()).null_count,
+        lambda a: ad.array(a.__arrow_c_device_array__()).slice(1).null_count + 1,
+        lambda a: ad.concat([a, a]).null_count // 2,
+        lambda a: ad.record_batch([a], names=["x"]).field(0).null_count,
+        lambda a: (a.validate("full"), a.to_pylist().count(None))[1],
+    ):
+        assert found == [ROWS // 2] * N
+
+
+def test_tensor_of_an_array_is_made_once():
+    """The attribute looks whether the lists have one length, and keeps the tensor."""
+
+    def lists():
+        return ad.array(memoryview(bytearray(6)).cast("B", (3, 2)))
+
+    for found in race(
+        lists,
+        lambda a: a.__array_interface__["shape"],
+        lambda a: memoryview(a).shape,
+        lambda a: ad.from_dlpack(a).shape,
+        lambda a: ad.tensor(a).shape,
+        lambda a: hasattr(a, "__dlpack__") and a.__dlpack_device__() and (3, 2),
+    ):
+        assert found == [(3, 2)] * N
+
+
+def test_exports_of_one_array():
+    def read(pair):
+        return ad.array(pair).to_pylist()
+
+    for make in column, lambda: batch().field("b"), lambda: batch().slice(0).field(1):
+        for found in race(
+            make,
+            lambda a: read(a.__arrow_c_array__()),
+            lambda a: read(a.__arrow_c_device_array__()),
+            lambda a: read(a.__arrow_c_array__(a.__arrow_c_schema__())),
+            lambda a: ad.array_stream(a.__arrow_c_stream__()).read_all().to_pylist(),
+            lambda a: a.slice(10).to_pylist()[:0] + a.to_pylist(),
+            lambda a: ad.schema(a.__arrow_c_schema__()).equals(a.schema) and VALUES,
+        ):
+            assert found == [VALUES] * N
+
+
+# --- what is consumed once -----------------------------------------------------------------------
+
+
+def test_capsules_are_consumed_once():
+    tensor = ad.tensor(bytearray(ROWS))
+    for make, take in (
+        (lambda: batch().__arrow_c_array__(), ad.array),
+        (lambda: batch().__arrow_c_device_array__(), ad.array),
+        (lambda: batch().__arrow_c_schema__(), ad.schema),
+        (lambda: batch().__arrow_c_stream__(), ad.array_stream),
+        (lambda: batch().__arrow_c_device_stream__(), ad.array_stream),
+        (lambda: Shows(__arrow_c_stream__=batch().__arrow_c_stream__()), ad.array),
+        (lambda: shows_dlpack(tensor.__dlpack__()), ad.tensor),
+        (lambda: shows_dlpack(tensor.__dlpack__(max_version=(1, 0))), ad.tensor),
+        (lambda: _core._async_consumer(5, False)[1], _core._async_producer),
+    ):
+        for found in race(make, take, errors=ad.ExchangeError):
+            lost = [each for each in found if isinstance(each, ad.ExchangeError)]
+            assert len(lost) == N - 1
+            assert {error.reason for error in lost} <= {"consumed", "refused"}
+            assert all("consumed" in repr((e.reason, e.__cause__)) for e in lost), lost
+
+
+def test_requested_schema_may_be_consumed_meanwhile():
+    def ask(shared):
+        array, capsule = shared
+        return ad.array(array.__arrow_c_array__(capsule)).to_pylist() == VALUES
+
+    def make():
+        array = column()
+        return array, array.__arrow_c_schema__()
+
+    for found in race(
+        make, ask, lambda shared: ad.schema(shared[1]) and True, errors=ad.ExchangeError
+    ):
+        for each in found:
+            assert each is True or each.reason == "consumed"
+
+
+def test_memory_is_released_once_and_on_any_thread():
+    class Memory(bytearray):
+        pass
+
+    alive = []
+
+    def make():
+        memory = Memory(ROWS)
+        alive.append(weakref.ref(memory))
+        array = ad.array(memory)
+        tensor = ad.tensor(array)
+        pairs = [array.__arrow_c_array__() for _ in range(N)]
+        return [array, tensor, memoryview(tensor), tensor.__dlpack__(), array.buffers, *pairs]
+
+    def drop(shared):
+        while shared:
+            try:
+                shared.pop()
+            except IndexError:
+                return
+
+    race(make, drop)
+    gc.collect()
+    assert len(alive) == ROUNDS and [each() for each in alive] == [None] * ROUNDS
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+N_BATCHES = 50
+
+
+def numbers():
+    return (ad.array(bytearray([i])) for i in range(N_BATCHES))
+
+
+def read(stream):
+    """The values that this thread read from a stream that others read, too."""
+    found = []
+    while True:
+        try:
+            found += next(stream).to_pylist()
+        except StopIteration:
+            return found
+        except ad.ExchangeError as error:
+            if error.reason != "consumed":
+                raise
+            return found
+        except RuntimeError as error:
+            if "being read" not in str(error):
+                raise
+            time.sleep(0)
+
+
+STREAMS = {
+    "iterable": lambda: ad.array_stream(numbers()),
+    "struct": lambda: ad.array_stream(ad.array_stream(numbers()).__arrow_c_device_stream__()),
+    "rechunk": lambda: ad.array_stream(numbers()).rechunk(3),
+    "map": lambda: ad.array_stream(numbers()).map(lambda batch: batch),
+    "to": lambda: ad.array_stream(numbers()).to("cpu", prefetch=2),
+    "concat": lambda: ad.concat_streams([ad.array_stream(numbers())]),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_stream_gives_each_batch_once(kind):
+    for found in race(STREAMS[kind], read):
+        assert sorted(value for each in found for value in each) == list(range(N_BATCHES))
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_stream_is_closed_or_handed_over_during_a_read(kind):
+    def hand_over(stream):
+        try:
+            return ad.array_stream(stream.__arrow_c_device_stream__()).read_all().to_pylist()
+        except (RuntimeError, ad.ExchangeError):
+            return []
+
+    def close(stream):
+        stream.close()
+        return repr(stream)[:0]
+
+    for found in race(STREAMS[kind], read, read, hand_over, lambda s: repr(s)[:0]):
+        values = [value for each in found for value in each]
+        assert sorted(values) == list(range(N_BATCHES))
+    for found in race(STREAMS[kind], read, close, read, hand_over, lambda s: gc.collect() and ""):
+        values = [value for each in found for value in each or ()]
+        assert len(set(values)) == len(values)
+
+
+def test_ends_of_an_async_stream():
+    """All methods of both ends at once: each is done, or refused by a RuntimeError or a
+    BufferError, and no batch arrives twice."""
+
+    def make():
+        consumer, handler = _core._async_consumer(5, False)
+        return consumer, _core._async_producer(handler), []
+
+    def put(shared):
+        for i in range(N_BATCHES):
+            shared[1].put(bytearray([i]), {"i": str(i)})
+            shared[1].flush()
+
+    def pop(shared):
+        for _ in range(N_BATCHES):
+            found = shared[0].pop(True)
+            if found is not None:
+                shared[2].append(found[0].to_pylist())
+
+    def wait(shared):
+        shared[0].begin_wait()
+        shared[0].end_wait()
+
+    def look(shared):
+        consumer, producer, _ = shared
+        assert consumer.condition in ("open", "closed", "handed over")
+        consumer.poll_schema()
+        producer.is_ended, producer.fileno(), producer.clear_waker()
+
+    def close(shared):
+        time.sleep(1e-4)
+        shared[1].close()
+        shared[0].close()
+
+    def quietly(use):
+        def run(shared):
+            for _ in range(10):
+                try:
+                    use(shared)
+                except (RuntimeError, BufferError, ValueError, StopAsyncIteration):
+                    pass
+            return shared[2]
+
+        return run
+
+    def pump(shared):
+        shared[1].pump(ad.array_stream(numbers()))
+        while not shared[1].is_over():
+            pop(shared)
+
+    def cancel(shared):
+        shared[0].cancel()
+        shared[1].fail(ValueError("broken"))
+
+    for last in close, cancel, pump:
+        uses = [quietly(use) for use in (put, pop, look, wait, put, pop, look, last)]
+        for found in race(make, *uses):
+            assert len(found[0]) <= 10 * N * N_BATCHES
+
+
+# --- Python's types and objects ------------------------------------------------------------------
+
+
+def test_more_types_than_the_cache_holds():
+    def make():
+        pair = {"__arrow_c_array__": lambda self, requested_schema=None: array_of(self)}
+        return [type(f"Producer{i}", (), pair)() for i in range(2 * N)]
+
+    def array_of(producer):
+        return column().__arrow_c_array__()
+
+    def take(producers):
+        return [ad.array(each).null_count for each in producers]
+
+    def take_backwards(producers):
+        return take(producers[::-1])
+
+    for found in race(make, take, take_backwards):
+        assert found == [[ROWS // 2] * 2 * N] * N
+
+
+def test_class_changes_during_imports():
+    """Its attributes, its bases, and the dict of its instance."""
+
+    def make():
+        class Base:
+            def __arrow_c_array__(self, requested_schema=None):
+                return column().__arrow_c_array__()
+
+        class Other(Base):
+            pass
+
+        class Producer(Base):
+            pass
+
+        return Producer(), Other
+
+    def take(shared):
+        for _ in range(20):
+            try:
+                assert ad.array(shared[0]).null_count == ROWS // 2
+            except TypeError as error:
+                if "speaks none" not in str(error):
+                    raise
+
+    def change_bases(shared):
+        type(shared[0]).__bases__ = (shared[1],)
+        type(shared[0]).__bases__ = shared[1].__bases__
+
+    def change_attributes(shared):
+        type(shared[0]).__arrow_c_array__ = Shows.__init__
+        del type(shared[0]).__arrow_c_array__
+
+    def change_dict(shared):
+        shared[0].__dict__ = {"x": 1}
+
+    def is_offered(shared):
+        assert "__arrow_c_array__" in ad.protocols(shared[0])
+
+    race(make, take, take, repeat(change_bases), take, repeat(change_dict), repeat(is_offered))
+    race(make, take, take, repeat(change_attributes), take, errors=TypeError)
+
+
+def test_interface_dict_changes_during_imports():
+    class Producer:
+        def __init__(self):
+            self.memory = ad.tensor(bytearray(ROWS))
+            self.__array_interface__ = dict(self.memory.__array_interface__)
+
+    def take(producer):
+        for _ in range(20):
+            assert ad.tensor(producer).shape == (ROWS,)
+
+    def change(producer):
+        found = producer.__array_interface__
+        kept = found.pop("descr", None)
+        found["typestr"] = "".join(["|", "u1"])
+        found["shape"] = (*found["shape"],)
+        found["descr"] = [("", "".join(["|", "u1"]))]
+        found["descr"].append(kept)
+        found["descr"].pop()
+
+    race(Producer, take, take, take, repeat(change), errors=(TypeError, ad.ExchangeError))
+
+
+def test_weak_references_come_and_go():
+    for make in column, lambda: ad.tensor(bytearray(ROWS)), STREAMS["iterable"]:
+        race(lambda make=make: [make()], repeat(lambda o: [weakref.ref(o[0]) for _ in range(3)]))
+        race(
+            lambda make=make: [make()],
+            lambda o: weakref.ref(o[0]),
+            lambda o: o.clear(),
+            errors=IndexError,
+        )
+
+
+def test_pickles_of_one_object():
+    def load(value):
+        return pickle.loads(pickle.dumps(value, 5))
+
+    for make, look in (
+        (column, lambda a: a.to_pylist()),
+        (batch, lambda a: a.field("b").to_pylist()),
+        (lambda: ad.tensor(bytearray(ROWS)), bytes),
+        (lambda: batch().schema, lambda schema: schema.equals(batch().schema)),
+    ):
+        for found in race(make, lambda value, look=look: look(load(value))):
+            assert found == [look(make())] * N
+
+
+def test_errors_are_made_at_once():
+    def fail(array):
+        try:
+            ad.tensor(array)
+        except ad.ExchangeError as error:
+            return error.reason
+
+    for found in race(column, fail):
+        assert found == ["nulls"] * N
+
+
+# --- peers ---------------------------------------------------------------------------------------
+
+
+def test_numpy():
+    np = pytest.importorskip("numpy")
+    for found in race(
+        lambda: ad.array(np.arange(ROWS)),
+        lambda a: np.asarray(a).sum(),
+        lambda a: np.from_dlpack(a).sum(),
+        lambda a: a.into(np.ndarray).sum(),
+        lambda a: ad.convert(a, np.ndarray).sum(),
+        lambda a: memoryview(a).tolist()[-1] * ROWS // 2,
+    ):
+        assert found == [ROWS * (ROWS - 1) // 2] * N
+    for found in race(
+        lambda: np.arange(ROWS),
+        lambda x: ad.array(x).to_pylist(),
+        lambda x: np.asarray(ad.tensor(x)).tolist(),
+        lambda x: ad.array(ad.tensor(x)).to_pylist(),
+        lambda x: ad.array(np.ma.MaskedArray(x)).to_pylist(),
+    ):
+        assert found == [list(range(ROWS))] * N
+
+
+def test_device(software):
+    values = list(range(ROWS))
+    queues = [software.queue() for _ in range(2)]
+
+    def scoped(shared):
+        with shared[1] as scope:
+            assert scope.device == shared[0].device
+            return ad.array(shared[0]).to("cpu").to_pylist()
+
+    def make():
+        array = ad.array(software.array(values, queue=queues[0]))
+        return array, ad.use_stream(queues[1])
+
+    for found in race(
+        make,
+        lambda shared: shared[0].to("cpu").to_pylist(),
+        lambda shared: (shared[0].is_ready(), values)[1],
+        lambda shared: (shared[0].synchronize(), values)[1],
+        lambda shared: (shared[0].wait(queues[1]), values)[1],
+        lambda shared: (shared[0].count_nulls(), values)[1],
+        scoped,
+        lambda shared: ad.array(shared[0].__arrow_c_device_array__()).to("cpu").to_pylist(),
+        lambda shared: shared[0].to("ext_dev:1").to("cpu").to_pylist(),
+    ):
+        assert found == [values] * N
