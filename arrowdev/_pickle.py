@@ -101,8 +101,9 @@ def _check(version: int) -> None:
 
 
 def _placed(value: Any, origin: tuple[int, int] | None) -> Any:
-    """`value`, which is on the host, on the device of unpickle_on(), or else on its own."""
-    target = current_target.get()
+    """`value`, which is on the host, on the device of unpickle_on() or of the process, or else on
+    its own."""
+    target = current_target()
     if target is not None:
         return value.to(target)
     if origin is None:
@@ -117,7 +118,8 @@ def _placed(value: Any, origin: tuple[int, int] | None) -> Any:
         raise exchange_error(
             f"the pickled memory was on {device}, and cannot be put there: {error}",
             reason=error.reason or "device",
-            hint='unpickle it in `with arrowdev.unpickle_on("cpu"):`, or pickle x.to("cpu")',
+            hint='unpickle it in `with arrowdev.unpickle_on("cpu"):`, start the process with '
+            'ARROWDEV_UNPICKLE_ON=cpu, or pickle x.to("cpu")',
             device=device,
         ) from error
 

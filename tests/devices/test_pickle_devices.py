@@ -101,8 +101,50 @@ class TestUnpickleOn:
             ad.unpickle_on("nowhere")
 
 
+class TestOfTheProcess:
+    """ARROWDEV_UNPICKLE_ON."""
+
+    @pytest.fixture(autouse=True)
+    def on_host(self, monkeypatch):
+        monkeypatch.setenv("ARROWDEV_UNPICKLE_ON", "cpu")
+
+    def test_holds_on_every_thread(self, device):
+        data = pickle.dumps([ad.array(np.arange(3)).to(HERE), ad.tensor(np.arange(2)).to(HERE)])
+        found = pickle.loads(data)
+        thread = threading.Thread(target=lambda: found.extend(pickle.loads(data)))
+        thread.start()
+        thread.join()
+        assert [str(x.device) for x in found] == ["cpu"] * 4
+
+    def test_scope_goes_first(self, device):
+        with ad.unpickle_on("ext_dev:1"):
+            assert str(again(ad.array(np.arange(3)).to(HERE)).device) == "ext_dev:1"
+
+    def test_change_holds_at_once(self, device, monkeypatch):
+        monkeypatch.setenv("ARROWDEV_UNPICKLE_ON", "ext_dev:1")
+        assert str(again(ad.array(np.arange(3))).device) == "ext_dev:1"
+        for name in ("", None):  # set to nothing, and not set
+            if name is None:
+                monkeypatch.delenv("ARROWDEV_UNPICKLE_ON")
+            else:
+                monkeypatch.setenv("ARROWDEV_UNPICKLE_ON", name)
+            assert str(again(ad.array(np.arange(3)).to(HERE)).device) == HERE
+
+    @pytest.mark.parametrize("name", ["nowhere", "cpu:99999999999999999999", "cuda:x"])
+    def test_unknown_device_is_named(self, name, monkeypatch):
+        monkeypatch.setenv("ARROWDEV_UNPICKLE_ON", name)
+        with pytest.raises(ValueError, match=f"ARROWDEV_UNPICKLE_ON='{name}' names no device"):
+            again(ad.array(np.arange(3)))
+
+    def test_does_not_hold_for_schemas_and_copies(self, device, monkeypatch):
+        monkeypatch.setenv("ARROWDEV_UNPICKLE_ON", "nowhere")
+        array = ad.array(np.arange(3)).to(HERE)
+        assert str(copy.deepcopy(array).device) == HERE
+        assert again(array.schema) == array.schema
+
+
 WORKER = """
-import pickle, sys
+import os, pickle, sys
 import arrowdev as ad
 
 data = sys.stdin.buffer.read()
@@ -111,10 +153,13 @@ try:
 except ad.ExchangeError as error:
     assert error.reason == "runtime" and str(error.device) == "ext_dev:0", repr(error)
     assert 'with arrowdev.unpickle_on("cpu"):' in error.hint and error.hint in str(error)
+    assert "ARROWDEV_UNPICKLE_ON=cpu" in error.hint
 else:
     raise AssertionError("there is no such device here")
 with ad.unpickle_on("cpu"):
     array, tensor, buffer = pickle.loads(data)
+os.environ["ARROWDEV_UNPICKLE_ON"] = "cpu"
+assert pickle.loads(data)[0].to_pylist() == ["a", None]
 assert array.to_pylist() == ["a", None], array
 assert memoryview(tensor).tolist() == [0, 1, 2]
 assert bytes(buffer) == bytes(8)
