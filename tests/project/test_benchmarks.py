@@ -163,6 +163,27 @@ def test_async_streams():
     assert int(most) <= 1024
 
 
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_engines(engine, tmp_path):
+    pytest.importorskip({"dask": "distributed"}.get(engine, engine))
+    pytest.importorskip("pyarrow")
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- engines: begin -->\nold\n<!-- engines: end -->\nafter\n")
+    options = [f"--engines={engine}", "--mib=4", "--repeats=1", "--json=r.json"]
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "engines.py"), *options, "--markdown=page.md"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert len(rows) == 10 and {row["library"] for row in rows} == {"arrowdev", "pyarrow", "numpy"}
+    assert all(row["seconds"] > 0 for row in rows)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- engines: begin -->\n| through |") and "old" not in text
+
+
 def test_one_table_at_a_time():
     done = run("--devices", "--kernels")
     assert done.returncode == 2 and "not allowed with argument --devices" in done.stderr
