@@ -26,6 +26,9 @@ if "ARROWDEV_SUITE" not in os.environ:
     for runtime in ("CUDA", "HIP"):
         os.environ.setdefault(f"ARROWDEV_{runtime}_LIBRARY", "/nowhere/library.so")
 
+# Ray reports to its makers unless told not to.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
 # On a busy machine examples are slow; pytest's own timeout is enough.
 if importlib.util.find_spec("hypothesis"):
     import hypothesis

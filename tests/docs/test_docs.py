@@ -31,6 +31,7 @@ SETUP = {"dpnp": "peer_oneapi", "pyopencl": "peer_opencl"}
 for setup in SETUP.values():  # now, because the first use of a runtime is final
     with contextlib.suppress(pytest.skip.Exception, ImportError):
         importlib.import_module(setup)
+STARTS_PROCESSES = re.compile(r"^(?:import ray|from distributed import)\b", re.M)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -60,7 +61,10 @@ def examples():
             headings = re.findall(r"^#+ (.*)$", text[: block.start()], re.M)
             name = f"{page.relative_to(ROOT)}:{line}-{headings[-1] if headings else ''}"
             needs = DEVICES & {*(block["needs"] or "").split()}
-            yield pytest.param(page, line, block["code"], needs, id=name.replace(" ", "_"))
+            marks = [pytest.mark.slow] if STARTS_PROCESSES.search(block["code"]) else []
+            yield pytest.param(
+                page, line, block["code"], needs, id=name.replace(" ", "_"), marks=marks
+            )
 
 
 def imported_libraries(code):
