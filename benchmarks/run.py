@@ -327,7 +327,7 @@ def text_table(report):
 
 
 def quantity(value, unit):
-    """A figure with three digits and its unit: 2.44 µs; 19.6 ns per column."""
+    """A figure with three digits and its unit, on one line: 2.44 µs, 9.0 ns per column."""
     symbol, _, rest = unit.partition(" ")
     if symbol != "ns":
         return f"{number(value)} {unit}"
@@ -337,7 +337,7 @@ def quantity(value, unit):
         value, symbol = value / 1000, larger
     decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 or symbol == "ns" else 2
     digits = f"{value:.{decimals}f}"
-    return " ".join(filter(None, (digits, symbol, rest)))
+    return f"{digits}\N{NO-BREAK SPACE}{symbol} {rest}".rstrip()
 
 
 def markdown_cells(row):

@@ -45,7 +45,7 @@ function name(element) {{
     const before = [...element.ownerDocument.querySelectorAll("h1, h2, h3")].filter(
         heading => heading.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING);
     const heading = before.length ? before[before.length - 1].innerText : "";
-    return `${{element.tagName.toLowerCase()}} under "${{heading.replace(/\\s*\\S$/, "")}}"`;
+    return `${{element.tagName.toLowerCase()}} under "${{heading.replace(/\\s*[¶#]$/, "")}}"`;
 }}
 
 function look(frame, job) {{
@@ -56,7 +56,7 @@ function look(frame, job) {{
     const article = page.querySelector("article").getBoundingClientRect();
     for (const table of page.querySelectorAll("article table")) {{
         const box = table.parentElement, width = table.getBoundingClientRect().width;
-        if (box.scrollWidth > box.clientWidth + 1 || width > article.width + 1)
+        if (box.scrollWidth > box.clientWidth + 1)
             say(`${{name(table)}} is ${{Math.round(width)}} px wide in ${{box.clientWidth}} px`);
     }}
     for (const image of page.querySelectorAll("article img")) {{

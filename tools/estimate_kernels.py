@@ -121,8 +121,8 @@ def main():
         sass, sizes = sass_of(cubin, arguments.nvdisasm), ptx_sizes(ptx)
         library = built(ptx, folder)
         print(
-            "| kernel | registers | instructions | loads, of 16 bytes | rows of a step "
-            "| its bytes | its instructions | of a copy |"
+            "| kernel | reg. | instr. | loads, of 16 bytes | rows of a step "
+            "| its bytes | its instr. | of a copy |"
         )
         print("|---|---:|---:|---:|---:|---:|---:|---:|")
         for label, kernel, number, per_row, rows, rounds, numbers in CASES:
