@@ -60,9 +60,10 @@ class BuildExt(build_ext):
 
 
 def readme_of_index():
-    """README.md with links into the repository: beside an index page are no files."""
+    """README.md with links and pictures of the repository: an index page has none beside it."""
     source = re.search(r'^Source = "(.*)"$', Path("pyproject.toml").read_text("utf-8"), re.M)[1]
     text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\1{source}/raw/main/", text)
     return re.sub(r"\]\((?!https?:|#)", f"]({source}/blob/main/", text)
 
 

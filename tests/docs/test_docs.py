@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import doctest
 import importlib
 import importlib.metadata
 import os
@@ -140,6 +141,38 @@ def test_example_runs(page, line, code, needs):
     exec(compiled(line, code, page), names)
     for test in [value for name, value in names.items() if name.startswith("test_")]:
         test()
+
+
+SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.M | re.S)
+
+
+def sessions():
+    for page in PAGES:
+        for number, text in enumerate(SESSION.findall(page.read_text(encoding="utf-8")), 1):
+            yield pytest.param(page, text, id=f"{page.relative_to(ROOT)}-{number}")
+
+
+@pytest.mark.parametrize(("page", "text"), list(sessions()))
+def test_session_prints_what_the_page_says(page, text):
+    for name in re.findall(r"(?:import|,) (\w+) as \w+|import (\w+)", text):
+        pytest.importorskip("".join(name))
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    runner = doctest.DocTestRunner(verbose=False)
+    assert test.examples
+    assert runner.run(test).failed == 0
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
+def test_landing_page_has_the_figures_of_the_matrix():
+    page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    picture = (ROOT / "docs/matrix.svg").read_text(encoding="utf-8")
+    through, directly = (
+        [int(n) for n in re.findall(r"\d+", line)]
+        for line in re.findall(r">(\d+ zero-copy, [^<]*)<", picture)
+    )
+    n_pairs = sum(through)
+    assert f"Of {n_pairs} pairs of libraries, {through[0]} share memory through" in page
+    assert f"By their own functions {directly[0]} do" in page
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")

@@ -34,6 +34,8 @@ def test_index_page_has_absolute_links_only():
     command = [sys.executable, "setup.py", "-q", "--long-description"]
     page = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert links(page) and [link for link in links(page) if not link.startswith("http")] == []
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", page)
+    assert pictures and all("/raw/main/" in link for link in pictures)
 
 
 @pytest.mark.slow
