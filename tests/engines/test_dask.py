@@ -22,7 +22,12 @@ distributed = pytest.importorskip("distributed")
 msgpack = pytest.importorskip("msgpack")
 
 import dask  # noqa: E402
-from distributed.protocol import deserialize, serialize  # noqa: E402
+from distributed.protocol import (  # noqa: E402
+    deserialize,
+    deserialize_bytes,
+    serialize,
+    serialize_bytes,
+)
 
 import arrowdev.dask  # noqa: E402
 
@@ -74,11 +79,32 @@ class TestFrames:
             again = deserialize(header, frames)
             assert ad.tensor(again).data_ptr == array.buffers[1].data_ptr
 
+    def test_may_start_at_any_address(self):
+        header, frames = serialize(ad.array(np.arange(99)))
+        again = deserialize(header, [memoryview(bytearray(b"x") + frame)[1:] for frame in frames])
+        assert again.buffers[1].data_ptr % 8 and again.to_pylist() == list(range(99))
+        copied = ad.array(again, copy=True)
+        assert copied.buffers[1].data_ptr % 64 == 0 and copied.to_pylist() == list(range(99))
+
     def test_that_are_read_only_are_flagged(self):
         header, frames = serialize(ad.array(np.arange(9)), context={"pickle-protocol": 4})
         again = deserialize(header, [bytes(frame) for frame in frames])
         with pytest.raises(ad.ExchangeError, match="read-only"):
             again.__dlpack__()
+
+
+def test_what_is_written_to_disk_is_read_again():
+    for name, sample in samples().items():
+        assert values(deserialize_bytes(serialize_bytes(sample))) == values(sample), name
+
+
+def test_token_is_that_of_the_values():
+    x = np.arange(1000)
+    token = dask.base.tokenize(ad.array(x))
+    assert token == dask.base.tokenize(ad.array(x.copy()))
+    assert token != dask.base.tokenize(ad.array(x[::-1].copy()))
+    assert token != dask.base.tokenize(ad.array(x)[1:])
+    assert token != dask.base.tokenize(ad.tensor(x))
 
 
 def replaced(value, rng):
