@@ -185,7 +185,7 @@ ENGINES = {"dask": Dask, "ray": Ray}
 
 def measure_engine(name, nbytes, repeats):
     with ENGINES[name]() as engine:
-        found = {(way, *key): [] for key in MAKERS for way in engine.ways}
+        found = {(way, *key): [] for way in engine.ways for key in MAKERS}
         for i in range(repeats + 1):  # the first one warms up
             for key in random.sample(list(MAKERS), len(MAKERS)):
                 progress(f"{name}: {i}/{repeats} {' '.join(key)}")
