@@ -5,6 +5,8 @@ extension that they come from. See https://arrow.apache.org/docs/format/ for
 the specification of the Arrow C Device data interface.
 """
 
+import os as _os
+
 from arrowdev._core import (
     _C_API,  # noqa: F401
     Array,
@@ -70,3 +72,8 @@ __all__ = [
     "use_stream",
     "validate",
 ]
+
+if _os.environ.get("ARROWDEV_LOG"):
+    from arrowdev._log import read_environment as _read_environment
+
+    _read_environment()

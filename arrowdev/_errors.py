@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrowdev._core import DeviceType, ExchangeError
+from arrowdev._core import DeviceType, ExchangeError, _log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ def exchange_error(
 ) -> ExchangeError:
     """Return an ExchangeError: `message` has the found and expected values, `hint` the remedy."""
     error = ExchangeError(f"{message}; {hint}")
+    _log(f"refusal ({reason}): {error}")
     error.reason = reason
     error.hint = hint
     error.device = device

@@ -1,6 +1,7 @@
 /* A column as a tensor. */
 #include <inttypes.h>
 
+#include "base/log.h"
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
@@ -85,6 +86,11 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
                 (ad_fill){level->validity, level->offset, level->length, n};
         }
     }
+    AD_LOG_COPY(size > 0 ? n * (int64_t)size : n * bits / 8, array->device,
+                device,
+                flat->is_bits ? "a tensor has a byte per bool, not a bit"
+                : has_nulls   ? "nulls are filled"
+                              : "copy=True was passed");
     AD_RETURN_IF_ERR(
         is_plain ? ad_nulls_copy_filled(array, fills, value, size, tensor,
                                         &made, err)

@@ -1,6 +1,7 @@
 /* A matrix as columns. */
 #include <inttypes.h>
 
+#include "base/log.h"
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
 #include "copy/copy.h"
@@ -50,8 +51,12 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
             " elements apart are copied, which was ruled out",
             matrix->strides[0]);
     }
-    return ad_tensor_copy_to(matrix, ad_bridge_target(matrix->device, copy),
-                             NULL, 'F', out, err);
+    ad_device target = ad_bridge_target(matrix->device, copy);
+    AD_LOG_COPY(ad_tensor_nbytes(matrix), matrix->device, target,
+                is_zero_copy ? "copy=True was passed"
+                             : "the rows of each column have to lie next to "
+                               "each other");
+    return ad_tensor_copy_to(matrix, target, NULL, 'F', out, err);
 }
 
 ad_status

@@ -6,6 +6,7 @@
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "order/device_owner.h"
+#include "base/log.h"
 #include "base/owner.h"
 #include "model/map_buffers.h"
 #include "copy/copy.h"
@@ -49,6 +50,8 @@ ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
     if (!ad_tensor_is_contiguous(tensor, 'C')) {
         ad_device device =
             ad_host_accessible(tensor->device) ? AD_CPU : tensor->device;
+        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, device,
+                    "the mask's strides leave gaps between its elements");
         AD_RETURN_IF_ERR(
             ad_tensor_copy_to(tensor, device, stream, 'C', &contiguous, err));
         ad_status status = ad_mask_from_tensor(&contiguous.tensor, marks_nulls,
@@ -302,6 +305,10 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
     *out = (ad_allocation){0};
     request.target = array->device;
     request.others_pending = !ad_sync_is_done(array->sync);
+    AD_LOG_COPY(nbytes, mask->device, array->device,
+                mask->is_bits ? "the bits of a mask are moved, or joined with "
+                                "those of the array"
+                              : "flags of a byte become bits");
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status =
         ad_session_allocate(&session, nbytes, &out->data, &out->owner, err);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "bridge/flatten.h"
 #include "model/extension.h"
 #include "compute/fill.h"
@@ -477,6 +478,14 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
 
 /* --- entry --------------------------------------------------------------- */
 
+static void
+log_copy(const matrix *self, const char *why)
+{
+    ad_device device = self->batch->device;
+    ad_log_copy(self->n_columns * self->run, device,
+                ad_bridge_target(device, AD_COPY_IF_NEEDED), why);
+}
+
 /* The columns are also row-major if there is one row without gaps or one
  * column. */
 static bool
@@ -513,7 +522,12 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
     const char *why = self.has_pitch
                           ? "they are stored in order \"F\", not order=\"C\""
                           : self.why;
-    return options->copy == AD_COPY_NEVER
-               ? fail_copy(&self, why, err)
-               : copy_columns(&self, order, out, err);
+    if (options->copy == AD_COPY_NEVER) {
+        return fail_copy(&self, why, err);
+    }
+    if (ad_log_is_on()) {
+        log_copy(&self,
+                 self.has_pitch && !turns ? "copy=True was passed" : why);
+    }
+    return copy_columns(&self, order, out, err);
 }

@@ -56,6 +56,7 @@ ad_builder_allocate(ad_builder *self, int64_t nbytes, void **out,
     }
     AD_RETURN_IF_ERR(
         ad_session_allocate(&self->session, nbytes, out, &owner, err));
+    self->nbytes += nbytes;
     return ad_builder_keep(self, owner, err);
 }
 

@@ -21,6 +21,7 @@ typedef struct ad_builder {
     bool needs_runtime; /* on the host: memory of `device` needs its runtime,
                            which is not open yet */
     ad_device device;
+    int64_t nbytes; /* allocated so far */
     AD_LIST(ad_owner *) allocations;
 } ad_builder;
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/owner.h"
 #include "compute/concat_join.h"
 #include "copy/copy.h"
@@ -499,6 +500,10 @@ ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
         } else {
             ad_array_clear(out);
         }
+    }
+    if (status == AD_OK) {
+        AD_LOG_COPY(self.builder.nbytes, arrays[0].device, self.device,
+                    "the rows of several arrays are joined");
     }
     for (size_t i = 0; status != AD_OK && i < n && self.builder.is_open; i++) {
         ad_session_abandon(&self.builder.session, arrays[i].owner, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "compute/bits.h"
 #include "order/device_owner.h"
 #include "compute/buffer_builder.h"
+#include "base/log.h"
 #include "base/owner.h"
 #include "compute/run_end.h"
 #include "model/map_buffers.h"
@@ -230,6 +231,10 @@ ad_array_trim(const ad_array *array, const ad_stream_choice *stream,
         if (status != AD_OK) {
             ad_array_clear(out);
         }
+    }
+    if (status == AD_OK && self.builder.nbytes > 0) {
+        AD_LOG_COPY(self.builder.nbytes, array->device, array->device,
+                    "the rows of a compact array begin where its memory does");
     }
     ad_builder_clear(&self.builder, status != AD_OK, array->owner);
     return status;

@@ -5,6 +5,7 @@
 
 #include "order/deferred_release.h"
 #include "order/device_owner.h"
+#include "base/log.h"
 #include "base/owner.h"
 #include "base/wait.h"
 #include "copy/session.h"
@@ -344,7 +345,14 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
     } else if (ahead != NULL && self.pinned != NULL) {
         hand_over_staging(&self, ahead);
     }
+    int64_t nbytes = self.nbytes;
     job_clear(&self);
+    if (status == AD_OK) {
+        AD_LOG_COPY(nbytes, array->device, target,
+                    ad_device_equal(array->device, target)
+                        ? "copy=True was passed"
+                        : "the array was asked for on that device");
+    }
     return status;
 }
 

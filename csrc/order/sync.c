@@ -1,7 +1,9 @@
 #include "order/sync.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/wait.h"
 #include "order/streams.h"
 #include "device/backend.h"
@@ -386,10 +388,34 @@ ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
     return is_over ? ad_sync_query(sync, out, err) : AD_OK;
 }
 
+static __attribute__((cold, noinline)) void
+log_host_wait(const ad_sync *sync, const char *operation)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_log("wait: the host waits for work on %s, for %s",
+           ad_device_format(sync->context.device, name), operation);
+}
+
+/* A release, which passes no `err`, may be between begin_calls() and
+ * end_calls(): it is not reported. */
+static __attribute__((cold, noinline)) void
+log_stream_wait(const ad_sync *sync, ad_context context, ad_stream stream,
+                const char *operation, const ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    char other[AD_DEVICE_NAME_SIZE];
+    if (err != NULL) {
+        ad_log("wait: stream 0x%" PRIxPTR " of %s waits for an event of %s, "
+               "for %s; the host does not wait",
+               stream.handle, ad_device_format(context.device, name),
+               ad_device_format(sync->context.device, other), operation);
+    }
+}
+
 ad_status
 ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
 {
-    subject on;
+    subject on = {.backend = NULL};
     bool is_done;
     if (ad_sync_is_done(sync)) {
         return AD_OK;
@@ -400,6 +426,9 @@ ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
         on.backend->event_query(sync->context, on.event, &is_done, err));
     if (!is_done) {
         const ad_wait wait = wait_for(sync, on.backend);
+        if (ad_log_is_on()) {
+            log_host_wait(sync, operation);
+        }
         AD_RETURN_IF_ERR(ad_wait_interruptible(&wait, err));
     }
     set_done(sync);
@@ -520,6 +549,9 @@ ad_sync_order(ad_sync *sync, const ad_context *context, ad_stream stream,
     if (ad_stream_is_default(where.device, stream) &&
         !ad_stream_is_per_thread(where.device, stream)) {
         AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, operation, err));
+    }
+    if (ad_log_is_on()) {
+        log_stream_wait(sync, where, stream, operation, err);
     }
     return on.backend->stream_wait(where, stream, on.event, err);
 }

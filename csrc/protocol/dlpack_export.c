@@ -4,6 +4,7 @@
 #include <limits.h>
 
 #include "abi/arrow_c.h"
+#include "base/log.h"
 #include "copy/copy.h"
 #include "device/backend.h"
 
@@ -193,9 +194,12 @@ prepare(const ad_tensor *tensor, const export_request *request,
         return AD_OK;
     }
     AD_RETURN_IF_ERR(check_may_copy(tensor, request, err));
-    AD_RETURN_IF_ERR(ad_tensor_copy_to(
-        tensor, request->has_device ? request->device : tensor->device,
-        consumer, 'C', copied, err));
+    ad_device target = request->has_device ? request->device : tensor->device;
+    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, target,
+                is_there ? "the consumer of __dlpack__ passed copy=True"
+                         : "the consumer of __dlpack__ asked for that device");
+    AD_RETURN_IF_ERR(
+        ad_tensor_copy_to(tensor, target, consumer, 'C', copied, err));
     *out = copied->tensor;
     return AD_OK;
 }

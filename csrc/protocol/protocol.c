@@ -2,7 +2,9 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "copy/copy.h"
+#include "support/logging.h"
 
 const ad_protocol *const ad_protocols[AD_N_PROTOCOLS] = {
 #define AD_PROTOCOL(tag) &ad_protocol_##tag,
@@ -238,7 +240,7 @@ first_line(PyObject *exception)
 /* Records and clears the pending exception. An AttributeError means that the
  * attribute is absent in this state of the object. */
 static int
-refusals_add(refusals *tried, const ad_protocol *protocol)
+refusals_add(refusals *tried, PyObject *object, const ad_protocol *protocol)
 {
     PyObject *exception = ad_py_take_exception();
     if (exception == NULL ||
@@ -247,6 +249,11 @@ refusals_add(refusals *tried, const ad_protocol *protocol)
         return 0;
     }
     PyObject *text = first_line(exception);
+    if (text != NULL && ad_log_is_on()) {
+        ad_log_python("refusal: %s of %.100s raised %.100s: %U",
+                      protocol->name, Py_TYPE(object)->tp_name,
+                      Py_TYPE(exception)->tp_name, text);
+    }
     PyObject *line =
         text != NULL ? PyUnicode_FromFormat("%s%s refused (%s: %U)",
                                             tried->text != NULL ? ", " : "",
@@ -359,7 +366,7 @@ fail_import(ad_state *state, PyObject *object, refusals *tried, uint32_t among)
 }
 
 /* Tries one protocol: 1 done, 0 refused and recorded, -1 failed. */
-static int
+static inline int
 try_protocol(ad_state *state, PyObject *object, const ad_type_slot *slot,
              const ad_request *request, int index, refusals *tried,
              ad_imported *out)
@@ -369,7 +376,7 @@ try_protocol(ad_state *state, PyObject *object, const ad_type_slot *slot,
         case AD_IMPORT_DONE:
             return 1;
         case AD_IMPORT_REFUSED:
-            return refusals_add(tried, protocol);
+            return refusals_add(tried, object, protocol);
         case AD_IMPORT_FAILED:
             break;
     }
@@ -551,6 +558,8 @@ ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
     int result =
         ad_choose_stream(state, stream, tensor->device, &no_sync, &choice);
     if (result == 0) {
+        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, tensor->device,
+                    "copy=True was passed");
         ad_status status = ad_tensor_copy_to(tensor, tensor->device, &choice,
                                              order, &copied, &err);
         ad_choice_clear(&choice);
@@ -594,6 +603,8 @@ swap(const ad_request *request, const ad_element *element, ad_imported *out,
             element, "that takes a copy, which copy=False rules out", err);
     }
     char order = ad_tensor_is_contiguous(tensor, 'F') ? 'F' : 'C';
+    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, AD_CPU,
+                "the elements have the other byte order");
     AD_RETURN_IF_ERR(ad_tensor_copy_swapped(tensor, order, &swapped, err));
     ad_tensor_clear(tensor);
     ad_tensor_share(&swapped.tensor, &out->tensor);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "abi/arrow_c.h"
+#include "base/log.h"
 #include "device/backend.h"
 #include "order/device_owner.h"
 
@@ -546,7 +547,7 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
      * stream, and a stream of another device would order nothing. */
     ad_context expected = {device, NULL};
     bool holds = ad_stream_is_default(device, consumer->stream) &&
-                 !ad_sync_is_done(sync);
+                 !ad_sync_is_done(sync) && !ad_log_is_on();
     if (holds) {
         backend->begin_calls(expected);
     }

@@ -7,6 +7,7 @@
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
 #include "python/functions/functions.h"
+#include "support/logging.h"
 #include "support/py_call.h"
 #include "support/waiting.h"
 
@@ -193,7 +194,7 @@ module_exec(PyObject *module)
     ad_state_add(state);
     ad_waiting_init();
     ad_py_calls_allow();
-    if (register_at_exit() < 0) {
+    if (ad_logging_init() < 0 || register_at_exit() < 0) {
         return -1;
     }
     return PyModule_AddStringConstant(module, "__version__", ARROWDEV_VERSION);

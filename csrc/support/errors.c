@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "support/logging.h"
 #include "support/objects.h"
 #include "support/waiting.h"
 
@@ -192,6 +194,15 @@ make_message(const ad_error *err)
     return PyUnicode_DecodeUTF8(text, n, "replace");
 }
 
+/* Before the exception is set. */
+static void
+log_refusal(const char *reason, PyObject *message)
+{
+    if (message != NULL && ad_log_is_on()) {
+        ad_log_python("refusal (%s): %U", reason, message);
+    }
+}
+
 PyObject *
 ad_raise_with_cause(PyObject *exception, PyObject *cause)
 {
@@ -218,6 +229,9 @@ ad_raise(ad_state *state, const ad_error *err)
     PyObject *cause = ad_py_take_exception();
     PyObject *message = make_message(err);
     PyObject *exception = NULL;
+    if (err->status == AD_ERR_EXCHANGE) {
+        log_refusal(err->reason, message);
+    }
     if (message != NULL) {
         exception = PyObject_CallOneArg(class_of(state, err->status), message);
         Py_DECREF(message);
@@ -246,6 +260,7 @@ ad_raise_exchange(ad_state *state, const char *reason, const char *hint,
         PyObject *both = PyUnicode_FromFormat("%U; %s", message, hint);
         Py_SETREF(message, both);
     }
+    log_refusal(reason, message);
     if (message != NULL) {
         exception = PyObject_CallOneArg(state->exchange_error, message);
         Py_DECREF(message);

@@ -199,6 +199,21 @@ pass_on(void)
 
 /* A second import changes nothing: other threads may be waiting. */
 void
+ad_pass_on_exception(void)
+{
+    bool is_error = PyErr_ExceptionMatches(PyExc_Exception);
+    PyObject *exception = ad_py_take_exception();
+    bool is_main = is_main_thread();
+    ad_py_restore_exception(exception);
+    if (is_error || !is_main) {
+        PyErr_WriteUnraisable(NULL);
+        return;
+    }
+    ad_keep_interruption();
+    pass_on();
+}
+
+void
 ad_waiting_init(void)
 {
     if (ad_hooks.begin != NULL) {

@@ -18,6 +18,11 @@ bool ad_run_signal_handlers(void);
  * ends with AD_ERR_INTERRUPTED as well. */
 void ad_keep_interruption(void);
 
+/* Take the current exception where none can be returned. The main thread raises
+ * an interruption (not an Exception) later, see ad_wait_pass_on(); anything
+ * else goes to sys.unraisablehook. */
+void ad_pass_on_exception(void);
+
 /* Raise the exception that ended the last wait with AD_ERR_INTERRUPTED:
  * KeyboardInterrupt, or an exception of another handler. */
 void ad_raise_interruption(void);

@@ -5,6 +5,7 @@
 #include "python/types/array_stream_type.h"
 #include "python/testing/testing.h"
 #include "support/args.h"
+#include "support/logging.h"
 #include "device/backend.h"
 
 static PyObject *
@@ -347,6 +348,11 @@ PyMethodDef ad_module_functions[] = {
      "_warn_if_readonly(tensor, result, /)\n--\n\n"
      "Warn that `result` is writable although the memory of `tensor` was\n"
      "flagged as read-only. For _convert.py."},
+    {"_log", ad_function_log, METH_O,
+     "_log(text, /)\n--\n\nWrite a message of the logger, if it is on."},
+    {"_log_turn", ad_function_log_turn, METH_O,
+     "_log_turn(is_on, /)\n--\n\nTurn messages on or off, or (None) ask "
+     "each time. For _log.py."},
     {"_runtimes", ad_function_runtimes, METH_NOARGS,
      "(name, device type, error or None, description, devices, what is "
      "current)\nof each runtime, with (id, error or None) of each device. For "

@@ -14,6 +14,7 @@
 #include "python/streams/iterable_source.h"
 #include "stream/adapters.h"
 #include "support/args.h"
+#include "support/logging.h"
 
 /* --- Python objects that a stream holds ---------------------------------- */
 
@@ -47,6 +48,7 @@ is_python(const ad_array_stream *stream)
 PyObject *
 ad_array_stream_object_new(ad_state *state, ad_array_stream *steal)
 {
+    ad_logging_connect();
     ad_array_stream_object *self = PyObject_GC_New(
         ad_array_stream_object, (PyTypeObject *)state->array_stream_type);
     if (self == NULL) {

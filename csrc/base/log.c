@@ -1,0 +1,63 @@
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Room for the longest error message with its hint. */
+#define MAX_LINE 1024
+
+atomic_int ad_log_state_now = AD_LOG_OFF;
+static ad_log_hooks log_hooks;
+
+void
+ad_log_set_hooks(ad_log_hooks hooks)
+{
+    log_hooks = hooks;
+}
+
+bool
+ad_log_ask(void)
+{
+    return atomic_load(&ad_log_state_now) == AD_LOG_ON || log_hooks.is_on();
+}
+
+void
+ad_log(const char *format, ...)
+{
+    char line[MAX_LINE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    log_hooks.write(line);
+}
+
+/* "8,000" for 8000; `nbytes` is not negative. */
+static const char *
+group_digits(int64_t nbytes, char buffer[32])
+{
+    char digits[24];
+    int n = snprintf(digits, sizeof(digits), "%" PRId64, nbytes);
+    char *end = buffer;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0) {
+            *end++ = ',';
+        }
+        *end++ = digits[i];
+    }
+    *end = '\0';
+    return buffer;
+}
+
+void
+ad_log_copy(int64_t nbytes, ad_device from, ad_device to, const char *why)
+{
+    char size[32];
+    char source[AD_DEVICE_NAME_SIZE];
+    char target[AD_DEVICE_NAME_SIZE];
+    ad_log("copy: %s byte%s, %s -> %s, because %s", group_digits(nbytes, size),
+           nbytes == 1 ? "" : "s", ad_device_format(from, source),
+           ad_device_format(to, target), why);
+}

@@ -1,0 +1,60 @@
+/* Messages for the logger "arrowdev": each copy, each wait and each refusal,
+ * with its reason.
+ *
+ * The core does not know the interpreter. The Python layer sets hooks that
+ * find out whether the logger is enabled, and write (support/logging.c). While
+ * the logger is off a message costs one load and one branch. A message may run
+ * any Python code: call these functions with no lock held, and not between
+ * begin_calls() and end_calls() of a backend.
+ */
+#ifndef AD_BASE_LOG_H
+#define AD_BASE_LOG_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/device.h"
+
+typedef enum ad_log_state {
+    AD_LOG_OFF,
+    AD_LOG_ON,
+    AD_LOG_ASK /* ask the hook each time */
+} ad_log_state;
+
+typedef struct ad_log_hooks {
+    bool (*is_on)(void); /* asked while the state is AD_LOG_ASK */
+    void (*write)(const char *line);
+} ad_log_hooks;
+
+/* Called once, before the state is anything else than AD_LOG_OFF. */
+void ad_log_set_hooks(ad_log_hooks hooks);
+
+/* For ad_log_is_on() and support/logging.c. */
+extern atomic_int ad_log_state_now;
+__attribute__((cold)) bool ad_log_ask(void);
+
+static inline bool
+ad_log_is_on(void)
+{
+    int state = atomic_load_explicit(&ad_log_state_now, memory_order_relaxed);
+    return __builtin_expect(state != AD_LOG_OFF, 0) && ad_log_ask();
+}
+
+/* Write a line. Call if ad_log_is_on(). */
+void ad_log(const char *format, ...)
+    __attribute__((cold, format(printf, 1, 2)));
+
+/* "copy: 8,000 bytes, cpu -> cuda:0, because <why>" */
+__attribute__((cold)) void ad_log_copy(int64_t nbytes, ad_device from,
+                                       ad_device to, const char *why);
+
+/* The same if messages are on. Arguments are evaluated only then. */
+#define AD_LOG_COPY(nbytes, from, to, why)                                    \
+    do {                                                                      \
+        if (ad_log_is_on()) {                                                 \
+            ad_log_copy(nbytes, from, to, why);                               \
+        }                                                                     \
+    } while (0)
+
+#endif /* AD_BASE_LOG_H */

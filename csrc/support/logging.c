@@ -1,0 +1,150 @@
+#include "support/logging.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "support/py_call.h"
+#include "support/waiting.h"
+
+/* Interned: "logging". */
+static PyObject *logging_name;
+
+/* A message that a handler of the logger causes is not written, because the
+ * handler would cause the next one. */
+static _Thread_local bool is_writing;
+
+/* --- the state ----------------------------------------------------------- */
+
+/* Before the program imports logging, nobody can have enabled the logger.
+ */
+static bool
+is_logging_imported(void)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    return modules != NULL && PyDict_Check(modules) &&
+           PyDict_GetItemWithError(modules, logging_name) != NULL;
+}
+
+/* _log.py turns the messages on or off, and does so again with every change of
+ * a level. If it cannot follow these, the state remains AD_LOG_ASK. */
+static bool
+connect(void)
+{
+    PyObject *result = ad_call_helper("_log", "connect", NULL, 0);
+    if (result == NULL) {
+        ad_pass_on_exception();
+    }
+    Py_XDECREF(result);
+    return result == Py_True;
+}
+
+/* A thread that does not hold the GIL does not ask for it here: it would have
+ * to for every message that nobody wants. */
+static bool
+is_on(void)
+{
+    if (is_writing || !ad_py_has_gil() || ad_py_is_finalizing() ||
+        !is_logging_imported()) {
+        return false;
+    }
+    ad_py_entry entry;
+    if (!ad_py_enter(&entry)) {
+        return false;
+    }
+    bool result = connect();
+    ad_py_leave(&entry);
+    return result;
+}
+
+void
+ad_logging_connect(void)
+{
+    (void)ad_log_is_on();
+}
+
+PyObject *
+ad_function_log_turn(PyObject *Py_UNUSED(module), PyObject *value)
+{
+    int is_true = PyObject_IsTrue(value);
+    if (is_true < 0) {
+        return NULL;
+    }
+    atomic_store(&ad_log_state_now, value == Py_None ? AD_LOG_ASK
+                                    : is_true        ? AD_LOG_ON
+                                                     : AD_LOG_OFF);
+    Py_RETURN_NONE;
+}
+
+/* --- lines --------------------------------------------------------------- */
+
+/* `text` is NULL with an exception if it could not be made. */
+static void
+write_text(PyObject *text)
+{
+    PyObject *result = NULL;
+    is_writing = true;
+    if (text != NULL) {
+        result = ad_call_helper("_log", "write", &text, 1);
+    }
+    if (result == NULL) {
+        ad_pass_on_exception();
+    }
+    Py_XDECREF(result);
+    is_writing = false;
+}
+
+/* While the interpreter finalizes there is no logger. */
+static void
+write_line(const char *line)
+{
+    ad_py_entry entry;
+    if (is_writing) {
+        return;
+    }
+    if (ad_py_is_finalizing() || !ad_py_enter(&entry)) {
+        fprintf(stderr, "arrowdev: %s\n", line);
+        return;
+    }
+    PyObject *text =
+        PyUnicode_DecodeUTF8(line, (Py_ssize_t)strlen(line), "replace");
+    write_text(text);
+    Py_XDECREF(text);
+    ad_py_leave(&entry);
+}
+
+void
+ad_log_python(const char *format, ...)
+{
+    va_list args;
+    if (is_writing || ad_py_is_finalizing()) {
+        return;
+    }
+    va_start(args, format);
+    PyObject *text = PyUnicode_FromFormatV(format, args);
+    va_end(args);
+    write_text(text);
+    Py_XDECREF(text);
+}
+
+int
+ad_logging_init(void)
+{
+    logging_name = PyUnicode_InternFromString("logging");
+    if (logging_name == NULL) {
+        return -1;
+    }
+    ad_log_set_hooks((ad_log_hooks){.is_on = is_on, .write = write_line});
+    atomic_store(&ad_log_state_now, AD_LOG_ASK);
+    return 0;
+}
+
+PyObject *
+ad_function_log(PyObject *Py_UNUSED(module), PyObject *text)
+{
+    if (ad_log_is_on()) {
+        ad_log_python("%S", text);
+    }
+    Py_RETURN_NONE;
+}
