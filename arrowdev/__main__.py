@@ -1,4 +1,4 @@
-"""The command line: ``python -m arrowdev COMMAND``."""
+"""The command line: ``python -m arrowdev COMMAND``, or ``arrowdev COMMAND``."""
 
 import argparse
 import faulthandler
@@ -20,8 +20,9 @@ COMMANDS = {
 
 
 def parser():
+    is_script = os.path.basename(sys.argv[0]) == "arrowdev"
     top = argparse.ArgumentParser(
-        prog="python -m arrowdev",
+        prog="arrowdev" if is_script else "python -m arrowdev",
         description="Arrow device arrays between any two libraries, without a copy.",
     )
     top.add_argument("--version", action="version", version=f"arrowdev {arrowdev.__version__}")
@@ -49,6 +50,11 @@ def main(argv=None):
     return status
 
 
-if __name__ == "__main__":
+def run():
+    """Run as a program of its own; the script `arrowdev` calls it."""
     faulthandler.enable()  # print a traceback if a library crashes
-    sys.exit(main())
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -4,6 +4,7 @@ import json
 import textwrap
 
 from arrowdev._cli import expression
+from arrowdev._cli.machine import FORMAT
 from arrowdev.testing import _conformance
 from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES
 
@@ -65,6 +66,7 @@ def as_json(report):
         for finding in report.findings.values()
     ]
     return {
+        "format": FORMAT,
         "subject": report.subject,
         "held": sorted(report.held),
         "findings": findings,

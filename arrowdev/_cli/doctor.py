@@ -5,14 +5,16 @@ import json
 import os
 import platform
 import sys
-import textwrap
 import warnings
 
 import arrowdev
 from arrowdev import _core
+from arrowdev._cli import page
 from arrowdev._cli.device_libraries import DEVICE_PEERS
 from arrowdev._cli.libraries import PEERS, Payload
-from arrowdev._cli.matrix import Matrix, load, load_devices
+from arrowdev._cli.machine import FORMAT
+from arrowdev._cli.pairs import Matrix, load, load_devices
+from arrowdev._cli.terminal import Painter, has_colours, wrapped
 
 DESCRIPTION = """\
 Say which runtimes, devices and libraries arrowdev finds here, and why others are missing.
@@ -20,8 +22,6 @@ Say which runtimes, devices and libraries arrowdev finds here, and why others ar
 The libraries are imported first: some of them bring the runtime of their devices
 along. Paste the output into a bug report.
 """
-
-WIDTH = 100
 
 # Variables that select the runtime and its visible devices.
 VARIABLES = (
@@ -53,6 +53,7 @@ PACKAGES = (
 
 def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("--html", metavar="FILE", help="write a page as well")
 
 
 # The part of a message that refers to this command.
@@ -142,6 +143,7 @@ def examine():
     """Examine everything; the runtimes after the libraries, which may load them."""
     imported = libraries()
     return {
+        "format": FORMAT,
         "arrowdev": arrowdev.__version__,
         "extension": _core.__file__,
         "python": sys.version.replace("\n", " "),
@@ -157,63 +159,93 @@ def examine():
 # --- output ----------------------------------------------------------------------
 
 
-def runtime_line(runtime):
+def runtime_row(runtime):
+    """Return (name, text, whether it is usable)."""
     if runtime["usable"]:
         plural = "device" if runtime["devices"] == 1 else "devices"
         current = f"; {runtime['current']}" if runtime["current"] else ""
-        return f"yes  {runtime['description']}, {runtime['devices']} {plural}{current}"
-    return f"no   {runtime['reason']}"
+        text = f"yes  {runtime['description']}, {runtime['devices']} {plural}{current}"
+    else:
+        text = f"no   {runtime['reason']}"
+    return runtime["name"], text, runtime["usable"]
 
 
 def device_row(device):
     refused = f", cannot be used: {device['reason']}" if device["reason"] else ""
-    return device["device"], device["name"] + refused
+    return device["device"], device["name"] + refused, not refused
 
 
 def library_row(library):
-    """Return (name, text) of an installed library."""
+    """Return the row of an installed library."""
     name = library["name"]
     if library["device"] != "cpu":
         name += f" on {library['device']}" if library["device"] else " on devices"
     version = f"{library['version']}: " if library["version"] else ""
     spoken = ", ".join(library["protocols"]) or "no protocol: by pointer or handle"
-    return name, version + (library["reason"] or spoken)
+    return name, version + (library["reason"] or spoken), not library["reason"]
 
 
-def section(title, rows):
-    """Format rows of (name, text): the names in one column, the texts wrapped."""
+def is_installed(library):
+    return library["reason"] != "not installed"
+
+
+def sections(found):
+    """Yield (title, rows of (name, text, is good or None)) of the report."""
+    yield "Runtimes", [runtime_row(runtime) for runtime in found["runtimes"]]
+    yield "Devices", [device_row(device) for device in found["devices"]]
+    yield "Environment", [(name, text, None) for name, text in found["environment"].items()]
+    yield "Packages", [(name, text, None) for name, text in found["packages"].items()]
+    here = filter(is_installed, found["libraries"])
+    yield "Libraries, and what an array of theirs speaks", [library_row(lib) for lib in here]
+
+
+def not_installed(found):
+    names = (lib["name"] for lib in found["libraries"] if not is_installed(lib))
+    return ", ".join(dict.fromkeys(names))
+
+
+def kind_of(is_good):
+    return {True: "good", False: "bad", None: None}[is_good]
+
+
+def section(title, rows, paint):
+    """Format rows: the names in one column, the texts wrapped."""
     yield ""
-    yield f"{title}:"
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, text in rows:
-        yield from textwrap.wrap(
-            text,
-            WIDTH,
-            initial_indent=f"  {name:{width}}  ",
-            subsequent_indent=" " * (width + 4),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [f"  {name}"]
+    yield paint("strong", f"{title}:")
+    width = max((len(name) for name, _, _ in rows), default=0)
+    for name, text, is_good in rows:
+        first = f"  {name:{width}}  "
+        lines = wrapped(text, first, " " * len(first)) or [first.rstrip()]
+        yield f"  {paint(kind_of(is_good), lines[0][2 : 2 + width])}{lines[0][2 + width :]}"
+        yield from lines[1:]
     if not rows:
         yield "  (none)"
 
 
-def report(found):
+def report(found, paint=None):
+    paint = paint or Painter()
     yield f"arrowdev {found['arrowdev']} ({found['extension']})"
     yield f"Python {found['python']}"
     yield found["platform"]
-    yield from section("Runtimes", [(r["name"], runtime_line(r)) for r in found["runtimes"]])
-    yield from section("Devices", [device_row(d) for d in found["devices"]])
-    yield from section("Environment", list(found["environment"].items()))
-    yield from section("Packages", list(found["packages"].items()))
-    here = [lib for lib in found["libraries"] if lib["reason"] != "not installed"]
-    yield from section(
-        "Libraries, and what an array of theirs speaks", [library_row(lib) for lib in here]
-    )
-    absent = dict.fromkeys(lib["name"] for lib in found["libraries"] if lib not in here)
-    if absent:
+    for title, rows in sections(found):
+        yield from section(title, rows, paint)
+    if not_installed(found):
         yield ""
-        yield from textwrap.wrap(f"Not installed: {', '.join(absent)}", WIDTH)
+        yield from wrapped(f"Not installed: {not_installed(found)}")
+
+
+def html_page(found):
+    parts = [
+        page.paragraph(f"arrowdev {found['arrowdev']} ({found['extension']})"),
+        page.paragraph(f"Python {found['python']}, {found['platform']}", "faint"),
+    ]
+    for title, rows in sections(found):
+        parts.append(page.heading(title))
+        cells = [[page.cell(n, "th", kind_of(good)), page.cell(text)] for n, text, good in rows]
+        parts.append(page.table(cells) if cells else page.paragraph("none", "faint"))
+    if not_installed(found):
+        parts += [page.heading("Not installed"), page.paragraph(not_installed(found))]
+    return page.document("python -m arrowdev doctor", parts, "\n".join(report(found)))
 
 
 def run(arguments):
@@ -221,5 +253,11 @@ def run(arguments):
     if arguments.json:
         print(json.dumps(found, indent=2))
     else:
-        print("\n".join(report(found)))
+        print("\n".join(report(found, Painter(has_colours(sys.stdout)))))
+    if arguments.html:
+        try:
+            page.write(arguments.html, html_page(found))
+        except OSError as error:
+            print(f"doctor: {error}", file=sys.stderr)
+            return 1
     return 0

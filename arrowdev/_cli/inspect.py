@@ -5,6 +5,7 @@ import json
 
 import arrowdev
 from arrowdev._cli import expression
+from arrowdev._cli.machine import FORMAT
 from arrowdev.testing import _abi, _dlpack, _host_read
 
 DESCRIPTION = """\
@@ -470,5 +471,8 @@ def run(arguments):
         expression.explain(error)
         return 2
     examined = examine(obj, again=make)
-    print(json.dumps(examined, indent=2) if arguments.json else "\n".join(report(examined)))
+    if arguments.json:
+        print(json.dumps({"format": FORMAT, **examined}, indent=2))
+    else:
+        print("\n".join(report(examined)))
     return 0

@@ -37,11 +37,15 @@ CTYPES = {
 
 
 class Payload:
-    """The values that every producer holds, and raw memory with them."""
+    """The values that every producer holds, and raw memory with them.
 
-    def __init__(self, dtype="int64", length=1000):
+    is_timed: whether the calls that hand it over are timed as well.
+    """
+
+    def __init__(self, dtype="int64", length=1000, is_timed=True):
         self.dtype = dtype
         self.length = length
+        self.is_timed = is_timed
         self.letter, self.ctype = CTYPES[dtype]
         self.itemsize = ctypes.sizeof(self.ctype)
         self.values = self._values()

@@ -16,6 +16,7 @@ from hidden import HIDDEN
 import arrowdev
 import compiler
 from arrowdev._cli import doctor as command
+from arrowdev._cli import terminal
 
 HELPERS = Path(__file__).parent.parent / "helpers"
 RUNTIMES = ["cpu", "software", "oneapi", "cuda", "hip", "opencl"]
@@ -88,7 +89,7 @@ def test_text():
 def test_line_lengths():
     text = doctor(before=only(), **WITHOUT_RUNTIMES)
     # The first three lines name paths, which cannot be shortened.
-    assert max(map(len, text.splitlines()[3:])) <= command.WIDTH
+    assert max(map(len, text.splitlines()[3:])) <= terminal.WIDTH
 
 
 def test_json():

@@ -13,7 +13,7 @@ import pytest
 
 import arrowdev
 from arrowdev import __main__ as command
-from arrowdev._cli import device_libraries, libraries
+from arrowdev._cli import device_libraries, libraries, matrix_text, pairs, terminal
 from arrowdev._cli import matrix as matrix_command
 from arrowdev._cli.libraries import PEERS, Payload
 from arrowdev.testing import software_device
@@ -28,13 +28,21 @@ def matrix_json(capsys, *arguments, device="cpu"):
     return found, {(pair["producer"], pair["consumer"]): pair for pair in found["pairs"]}
 
 
+def matrix_lines(capsys, *arguments):
+    """The lines of a run in host memory."""
+    assert command.main(["matrix", "--device", "cpu", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
 def run_matrix(*peers, dtype="int64", length=20):
-    matrix = matrix_command.run_matrix([peer() for peer in peers], Payload(dtype, length))
+    matrix = pairs.run_matrix([peer() for peer in peers], Payload(dtype, length))
     return matrix, {(pair.producer, pair.consumer): pair for pair in matrix.pairs}
 
 
 def run_peers(*peers, as_json=False):
-    options = argparse.Namespace(only=peers, json=as_json, dtype="int64", device=None)
+    options = argparse.Namespace(
+        only=peers, json=as_json, dtype="int64", device=None, times=False, html=None, svg=None
+    )
     return matrix_command.run(options)
 
 
@@ -59,7 +67,8 @@ def test_matrix_without_libraries(capsys):
             assert pair["through"]["result"] == "zero-copy"
             assert pair["through"]["ns"] > 0
     assert pairs["array.array", "memoryview"]["best_direct"] == "memoryview(x)"
-    assert pairs["array.array", "memoryview"]["ratio"] > 0
+    # memoryview(x) is the producer's own export, no exchange between two libraries.
+    assert pairs["array.array", "memoryview"]["ratio"] is None
     assert pairs["array.array", "ad.Array"]["direct"] == []
     assert pairs["array.array", "ad.Array"]["ratio"] is None
 
@@ -101,26 +110,83 @@ def test_pure_python_libraries(capsys, name):
 
 
 def test_table_is_printed(capsys):
-    assert command.main(["matrix", "--only", OWN, "--device", "cpu"]) == 0
-    out, err = capsys.readouterr()
-    lines = out.splitlines()
-    assert max(map(len, lines)) <= matrix_command.WIDTH
-    assert lines[0].startswith(f"arrowdev {arrowdev.__version__}, ")
+    lines = matrix_lines(capsys, "--only", OWN)
+    assert max(map(len, lines)) <= terminal.WIDTH
+    assert lines[:2] == [
+        "through arrowdev: 22 zero-copy,  0 copies,  2 refused, of 24 pairs",
+        "directly:         10 zero-copy,  0 copies,  2 refused, of 12 pairs that have a way of "
+        "their own",
+    ]
+    assert lines[3].startswith(f"arrowdev {arrowdev.__version__}, ")
     [row] = [line for line in lines if line.startswith("bytes ")]
-    assert re.fullmatch(r"bytes +(=[\d.]+[kM]? +){3}x1", row)
-    [reason] = [line for line in lines if line.startswith("x1 ")]
-    assert reason.endswith(
-        "from_buffer(arrowdev.tensor(x)): TypeError: underlying buffer is not writable"
-    )
-    assert "zero-copy, 2 refused, of 24 pairs" in out
-    assert "pip install" not in out
+    assert row.split() == ["bytes", "=", "-", "=", "-", "=", "=", "x1", "x2"]
+    reasons = [line.partition(" ")[2].strip() for line in lines if line.startswith(("x1 ", "x2 "))]
+    assert reasons == [
+        f"{call}: TypeError: underlying buffer is not writable"
+        for call in ("from_buffer(arrowdev.tensor(x))", "ctypes from_buffer(x)")
+    ]
+    assert not any("anoseconds" in line or "gain" in line for line in lines)
+    assert not any("pip install" in line for line in lines)
+
+
+def test_progress_is_on_stderr(capsys):
+    assert command.main(["matrix", "--only", "memoryview", "--device", "cpu"]) == 0
+    err = capsys.readouterr().err
     assert err.startswith("matrix: ") and err.count("\n") == 1
+
+
+def test_times_are_a_table_of_their_own(capsys):
+    pytest.importorskip("numpy")
+    pytest.importorskip("pyarrow")
+    lines = matrix_lines(capsys, "--only", "memoryview,numpy,pyarrow", "--times")
+    start = lines.index("In host memory, nanoseconds:")
+    rows = {line.split()[0]: line.split()[1:] for line in lines[start + 3 :] if line}
+    assert lines.index("In host memory:") < start
+    assert set(rows) >= {"memoryview", "numpy", "pyarrow", "direct", "gain"}
+    assert all(re.fullmatch(r"[\d.]+[kM]?", time) for time in rows["numpy"])
+    # No ratio for memoryview, whose direct call is the producer's own.
+    assert len(rows["gain"]) == 2 and all(ratio.endswith("x") for ratio in rows["gain"])
+
+
+def test_no_ratio_within_a_library(capsys):
+    pytest.importorskip("numpy")
+    pytest.importorskip("pyarrow")
+    _, pairs = matrix_json(capsys, "--only", "ad.Tensor,numpy,pyarrow")
+    assert pairs["numpy", "pyarrow"]["ratio"] > 0 and pairs["pyarrow", "numpy"]["ratio"] > 0
+    for pair in [("numpy", "numpy"), ("pyarrow", "pyarrow"), ("ad.Tensor", "numpy")]:
+        assert pairs[pair]["direct"] and pairs[pair]["ratio"] is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "has_colours"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"TERM": "dumb"}, True, False),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, False),
+    ],
+)
+def test_colours(monkeypatch, capsys, environment, is_terminal, has_colours):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    coloured = matrix_lines(capsys, "--only", "memoryview,bytes,ctypes")
+    assert any("\x1b[32m" in line for line in coloured) == has_colours
+    assert any("\x1b[31mx1\x1b[0m" in line for line in coloured) == has_colours
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = matrix_lines(capsys, "--only", "memoryview,bytes,ctypes")
+    assert [re.sub(r"\x1b\[[\d;]*m", "", line) for line in coloured] == plain
 
 
 def test_wide_table_is_split_into_blocks():
     rows = [["", *["heading"] * 30], ["row", *["=123"] * 30]]
-    lines = list(matrix_command.aligned_text(rows))
-    assert max(map(len, lines)) <= matrix_command.WIDTH
+    lines = list(terminal.aligned(rows))
+    assert max(map(len, lines)) <= terminal.WIDTH
     assert "".join(lines).count("=123") == 30
     assert [line for line in lines if line.startswith("row")] == [
         line for line in lines if "=123" in line
@@ -142,7 +208,7 @@ def test_wide_table_is_split_into_blocks():
     ],
 )
 def test_times_are_formatted_short(ns, text):
-    assert matrix_command.short_time(ns) == text
+    assert matrix_text.short_time(ns) == text
 
 
 # --- wrong values -------------------------------------------------------------------
@@ -398,7 +464,7 @@ def test_wrong_values_after_move(devices, monkeypatch):
     monkeypatch.setattr(device_libraries.OwnDeviceArray, "values", lambda self, obj: [0] * 20)
     host, device = libraries.Memoryview(), device_libraries.OwnDeviceArray()
     payload = Payload(length=20)
-    move = matrix_command.try_move(host, host.make(payload), device, payload, ("cpu", "ext_dev:0"))
+    move = pairs.try_move(host, host.make(payload), device, payload, ("cpu", "ext_dev:0"))
     assert (move.through.result, move.through.reason) == ("wrong", "value 1 is 0, not 1")
 
 
@@ -414,7 +480,7 @@ def test_library_whose_device_fails(devices, capsys):
 
 
 def test_device_library_is_recommended_if_device_exists(devices, monkeypatch, capsys):
-    monkeypatch.setattr(matrix_command, "DEVICE_PEERS", (Missing,))
+    monkeypatch.setattr(matrix_text, "DEVICE_PEERS", (Missing,))
     hint = "pip install no-such-package"
     assert run_peers(Missing) == 0
     assert hint not in capsys.readouterr().out  # no device was tried
@@ -604,7 +670,7 @@ finally:
 def test_with_only_arrowdev_installed(tmp_path):
     done = in_fresh_process(tmp_path, "matrix", "--device", "cpu")
     assert done.returncode == 0, done.stderr
-    assert "22 zero-copy, 2 refused, of 24 pairs" in done.stdout
+    assert "through arrowdev: 22 zero-copy,  0 copies,  2 refused, of 24 pairs" in done.stdout
     hint = done.stdout.split("Not installed, each would add a row: ")[1]
     wanted = ["pip", "install", *(cls.pip for cls in PEERS if cls.pip)]
     assert hint.split() == wanted
@@ -649,5 +715,5 @@ def test_help(capsys):
         command.main(["matrix", "--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    for option in ("--only", "--device", "--json", "--dtype"):
+    for option in ("--only", "--device", "--json", "--dtype", "--times", "--html", "--svg"):
         assert option in out

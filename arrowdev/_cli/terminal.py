@@ -1,0 +1,62 @@
+"""Text for a terminal: aligned columns, and colours where they are wanted."""
+
+import os
+import textwrap
+
+WIDTH = 100  # columns of text
+
+_CODES = {"good": "32", "fair": "33", "bad": "31", "wrong": "1;31", "faint": "2", "strong": "1"}
+
+
+def has_colours(stream):
+    """Return whether to colour what is written to `stream`: NO_COLOR, FORCE_COLOR, a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Painter:
+    """Puts text into colours: ``paint("good", "yes")``."""
+
+    def __init__(self, is_on=False):
+        self.is_on = is_on
+
+    def __call__(self, kind, text):
+        code = _CODES.get(kind)
+        return f"\x1b[{code}m{text}\x1b[0m" if self.is_on and code and text else text
+
+
+def wrapped(text, first="", rest=""):
+    """Return the lines of `text` within WIDTH."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def aligned(rows, painted=str):
+    """Yield the lines with aligned columns, in blocks of at most WIDTH characters.
+
+    painted: puts a cell into colours.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    blocks, used = [[]], WIDTH
+    for i, width in enumerate(widths[1:], 1):
+        if used + 1 + width > WIDTH:
+            blocks.append([])
+            used = widths[0]
+        blocks[-1].append(i)
+        used += 1 + width
+    for block in blocks[1:]:
+        for row in rows:
+            cells = [row[0].ljust(widths[0])]
+            for i in block:
+                cells.append(" " * (widths[i] - len(row[i])) + painted(row[i]))
+            yield " ".join(cells).rstrip()
+        yield ""
