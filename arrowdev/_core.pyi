@@ -1,6 +1,7 @@
 import builtins
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import EllipsisType
 from typing import (
     Any,
     Final,
@@ -22,6 +23,7 @@ _T = TypeVar("_T")
 _Nulls = Literal["raise", "ignore", "fill"]
 _Order = Literal["C", "F"]
 _Level = Literal["structure", "full"]
+_Index = SupportsIndex | builtins.slice[Any, Any, Any] | EllipsisType | None
 
 # An int with DLPack's meaning for the device, or a stream or queue object.
 _Stream = object
@@ -341,6 +343,8 @@ class Tensor(_Block):
     def itemsize(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+    def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Tensor: ...
+    def __iter__(self) -> Iterator[Tensor]: ...
 
 @final
 class Buffer(_Block):

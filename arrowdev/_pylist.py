@@ -117,6 +117,11 @@ def _words(array, valid):
     return [values[index] if ok else None for index, ok in zip(indices, valid, strict=True)]
 
 
+def iterate_tensor(tensor):
+    """Return an iterator over the first dimension of a Tensor: views."""
+    return map(tensor.__getitem__, range(len(tensor)))
+
+
 def scalar(array, index):
     """Return row `index` (already checked) as a Python object."""
     return to_pylist(array.slice(index, 1), "a value of an Array")[0]

@@ -69,6 +69,9 @@ def tensors(tensor: ad.Tensor, array: ad.Array) -> None:
     assert_type(ad.Tensor.from_pointer(64, (2, 3), "int8", ("cpu")), ad.Tensor)
     assert_type(tensor.shape, tuple[int, ...])
     assert_type(tensor.nbytes, int)
+    assert_type(tensor[..., 1:, None, -1], ad.Tensor)
+    assert_type(tensor[0], ad.Tensor)
+    assert_type([row.shape for row in tensor], list[tuple[int, ...]])
     memoryview(tensor)
 
 
@@ -120,7 +123,7 @@ def mistakes(array: ad.Array, tensor: ad.Tensor) -> None:
     array.offset = 3  # type: ignore[misc]
     array[1.0]  # type: ignore[call-overload]
     array.shape  # type: ignore[attr-defined]
-    tensor[0]  # type: ignore[index]
+    tensor[0.5]  # type: ignore[index]
 
     class Sub(ad.Array):  # type: ignore[misc]
         pass

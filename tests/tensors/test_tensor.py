@@ -102,11 +102,6 @@ def test_no_elements(shape):
     assert (tensor.nbytes, tensor.shape, tensor.data_ptr) == (0, shape, 0)
 
 
-def test_not_subscriptable():
-    with pytest.raises(TypeError, match="not subscriptable"):
-        ad.tensor(np.arange(3))[0]
-
-
 def test_strides():
     data = np.arange(24, dtype="i2").reshape(4, 6)
     for view in (data[::2, 1::2], data.T, data[::-1], np.broadcast_to(data[0], (3, 6))):

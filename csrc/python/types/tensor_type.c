@@ -9,6 +9,7 @@
 #include "device/backend.h"
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
+#include "python/types/tensor_index.h"
 #include "support/args.h"
 #include "python/functions/functions.h"
 
@@ -451,6 +452,8 @@ static PyMemberDef tensor_members[] = {
 
 static PyType_Slot tensor_slots[] = {
     AD_TENSOR_SLOTS,
+    {Py_mp_subscript, ad_tensor_subscript},
+    {Py_tp_iter, ad_tensor_iterate},
     {Py_tp_repr, tensor_repr},
     {Py_tp_methods, tensor_methods},
     {Py_tp_getset, tensor_getset},

@@ -1,0 +1,16 @@
+/* Indexing of and iteration over ad.Tensor.
+ */
+#ifndef AD_PYTHON_TYPES_TENSOR_INDEX_H
+#define AD_PYTHON_TYPES_TENSOR_INDEX_H
+
+#include "support/objects.h"
+
+/* The view tensor[key]: a Tensor, 0-d where every dimension has an int. New
+ * reference, or NULL with IndexError, TypeError, or ExchangeError for a view
+ * that begins within a byte. */
+PyObject *ad_tensor_subscript(PyObject *self, PyObject *key);
+
+/* tp_iter: the views tensor[0], tensor[1], ... */
+PyObject *ad_tensor_iterate(PyObject *self);
+
+#endif /* AD_PYTHON_TYPES_TENSOR_INDEX_H */
