@@ -316,6 +316,7 @@ QUESTIONS = {
     "is_ready": ad.Tensor.is_ready,
     "synchronize": ad.Tensor.synchronize,
     "to": lambda tensor: tensor.to("cpu"),
+    "equals": lambda tensor: ad.array(tensor).equals(tensor),
 }
 
 

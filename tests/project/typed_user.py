@@ -48,6 +48,7 @@ def arrays(source: ArrayLike, array: ad.Array, pair: tuple[CapsuleType, CapsuleT
     ):
         assert_type(made, ad.Array)
     assert_type(array[0], Any)
+    assert_type(array.equals(b"bytes"), bool)
     assert_type(array.null_count, int | None)
     assert_type(array.validity, ad.Array | None)
     assert_type(array.device_type, ad.DeviceType | int)
@@ -124,6 +125,7 @@ def mistakes(array: ad.Array, tensor: ad.Tensor) -> None:
     array[1.0]  # type: ignore[call-overload]
     array.shape  # type: ignore[attr-defined]
     tensor[0.5]  # type: ignore[index]
+    array.equals([1, 2])  # type: ignore[arg-type]
 
     class Sub(ad.Array):  # type: ignore[misc]
         pass

@@ -42,6 +42,8 @@ ad_fastcall ad_function_array, ad_function_array_stream, ad_function_concat,
     ad_function_record_batch, ad_function_tensor, ad_function_use_stream,
     ad_function_warn_if_readonly;
 ad_fastcall ad_array_from_buffers;
+/* Array.equals(other) */
+PyObject *ad_array_equals(PyObject *self, PyObject *object);
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);

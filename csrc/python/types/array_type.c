@@ -641,6 +641,22 @@ static PyMethodDef array_methods[] = {
      "Timedelta where pandas is imported, else a ValueError. Raises\n"
      "ExchangeError if the host cannot read the memory, and ValueError for\n"
      "structs with two fields of one name.\n"},
+    {"equals", ad_array_equals, METH_O,
+     "equals($self, other, /)\n--\n\n"
+     "Whether both have the same type, length, nulls and values.\n\n"
+     "The bytes behind nulls are ignored. Dictionaries and run ends are\n"
+     "compared by the values that they stand for. NaN is not equal to NaN, and\n"
+     "-0.0 equals 0.0, as in pyarrow; all but floats is compared bit by bit.\n"
+     "The type is that of Schema.equals() together with the extension; whether\n"
+     "the arrays themselves are nullable does not matter.\n\n"
+     "The host waits for the events, and copies to itself what it cannot read.\n\n"
+     "Parameters\n----------\n"
+     "other : object\n    Anything that arrowdev.array() takes.\n\n"
+     "Returns\n-------\nbool\n\n"
+     "Raises\n------\n"
+     "InvalidArrowError\n    Offsets, run ends, indices or views are invalid.\n"
+     "ExchangeError\n    The device has no runtime, or a graph is being "
+     "captured.\n"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,0 +1,26 @@
+/* Whether two arrays have the same type, length, nulls and values.
+ */
+#ifndef AD_COMPUTE_EQUAL_H
+#define AD_COMPUTE_EQUAL_H
+
+#include "model/array.h"
+
+/* Whether both have one type and length. Reads no buffer. Two types are one if
+ * ad_schema_equal() says so without metadata, and extensions are the same. The
+ * nullability of the arrays themselves is ignored, as their names are. */
+AD_MUST_CHECK ad_status ad_array_same_type(const ad_array *a,
+                                           const ad_array *b, bool *out,
+                                           ad_error *err);
+
+/* Whether the rows of two arrays of one type and length are equal. Both are in
+ * memory that the host can read now, and have passed
+ * ad_array_validate_references(). The bytes of null rows are ignored.
+ * Dictionaries and run ends are compared by the values that they stand for.
+ * NaN is not equal to NaN, and -0.0 equals 0.0, for floats of 16, 32 and 64
+ * bits and bfloat16. All other values are compared by their bits. Fails with
+ * AD_ERR_MEMORY only. Call without the GIL. */
+AD_MUST_CHECK ad_status ad_array_rows_equal(const ad_array *a,
+                                            const ad_array *b, bool *out,
+                                            ad_error *err);
+
+#endif /* AD_COMPUTE_EQUAL_H */

@@ -1,0 +1,66 @@
+/* Array.equals(). */
+#include "base/wait.h"
+#include "compute/equal.h"
+#include "copy/copy.h"
+#include "python/functions/functions.h"
+#include "validate/validate.h"
+
+#define CONSUMER "equals()"
+
+/* The same rows in memory that the host can read, after the event. Their
+ * offsets are checked, because the comparison follows them. */
+static ad_status
+read_on_host(const ad_array *array, ad_array *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_sync_require_no_capture(array->sync, CONSUMER, err));
+    if (ad_host_accessible(array->device)) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, CONSUMER, err));
+        ad_array_share(array, out);
+    } else {
+        AD_RETURN_IF_ERR(ad_array_copy_to(array, AD_CPU, NULL, out, err));
+    }
+    ad_status status = ad_array_validate_references(out, err);
+    if (status != AD_OK) {
+        ad_array_clear(out);
+    }
+    return status;
+}
+
+static ad_status
+compare(const ad_array *a, const ad_array *b, bool *out, ad_error *err)
+{
+    ad_array left = {0};
+    ad_array right = {0};
+    AD_RETURN_IF_ERR(ad_array_same_type(a, b, out, err));
+    if (!*out || a->length == 0) {
+        return AD_OK;
+    }
+    ad_status status = read_on_host(a, &left, err);
+    if (status == AD_OK) {
+        status = read_on_host(b, &right, err);
+    }
+    if (status == AD_OK) {
+        void *saved = ad_wait_begin();
+        status = ad_array_rows_equal(&left, &right, out, err);
+        ad_wait_end(saved);
+    }
+    ad_array_clear(&left);
+    ad_array_clear(&right);
+    return status;
+}
+
+PyObject *
+ad_array_equals(PyObject *self, PyObject *object)
+{
+    ad_state *state = ad_state_of(self);
+    ad_array other;
+    bool is_equal = false;
+    ad_error err;
+    if (ad_as_array(state, object, (ad_schema){0}, AD_COPY_IF_NEEDED, &other) <
+        0) {
+        return NULL;
+    }
+    ad_status status = compare(ad_array_of(self), &other, &is_equal, &err);
+    ad_array_clear(&other);
+    return status == AD_OK ? PyBool_FromLong(is_equal) : ad_raise(state, &err);
+}
