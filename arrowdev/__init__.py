@@ -7,6 +7,7 @@ the specification of the Arrow C Device data interface.
 
 import os as _os
 
+from arrowdev import aio
 from arrowdev._core import (
     _C_API,  # noqa: F401
     Array,
@@ -53,6 +54,7 @@ __all__ = [
     "Schema",
     "Tensor",
     "__version__",
+    "aio",
     "array",
     "array_stream",
     "as_device",

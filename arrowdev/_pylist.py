@@ -117,6 +117,20 @@ def _words(array, valid):
     return [values[index] if ok else None for index, ok in zip(indices, valid, strict=True)]
 
 
+_AT_ONCE = 1024  # rows that an iteration reads
+
+
+def iterate(array):
+    """Return an iterator over the rows."""
+    require_host(array, "an iteration over an Array")
+    return _iterate(array)
+
+
+def _iterate(array):
+    for start in range(0, len(array), _AT_ONCE):
+        yield from to_pylist(array[start : start + _AT_ONCE])
+
+
 def iterate_tensor(tensor):
     """Return an iterator over the first dimension of a Tensor: views."""
     return map(tensor.__getitem__, range(len(tensor)))
@@ -216,25 +230,28 @@ def _decoded(array, rows, decode):
 
 
 def _text(data):
-    return data.decode()
+    return str(data, "utf-8")
+
+
+def variable_bytes(array, code, valid):
+    """Return the bytes of each string as a memoryview; None if not valid."""
+    data = _view(array, 2)
+    pairs = _ranges_of_offsets(array, code, len(data), valid)
+    return [pair and data[slice(*pair)] for pair in pairs]
 
 
 def _variable(code, decode):
-    def decoder(array, _, valid):
-        data = _view(array, 2)
-        pairs = _ranges_of_offsets(array, code, len(data), valid)
-        return _decoded(array, [pair and bytes(data[slice(*pair)]) for pair in pairs], decode)
+    return lambda array, _, valid: _decoded(array, variable_bytes(array, code, valid), decode)
 
-    return decoder
+
+def view_bytes(array, valid):
+    """Return the same for the types string_view and binary_view."""
+    data = _view(array, 1)[16 * array.offset :]
+    return [_one_view(array, row, data) if ok else None for row, ok in enumerate(valid)]
 
 
 def _views(decode):
-    def decoder(array, _, valid):
-        data = _view(array, 1)[16 * array.offset :]
-        views = [_one_view(array, row, data) if ok else None for row, ok in enumerate(valid)]
-        return _decoded(array, views, decode)
-
-    return decoder
+    return lambda array, _, valid: _decoded(array, view_bytes(array, valid), decode)
 
 
 def _one_view(array, row, data):
@@ -243,7 +260,7 @@ def _one_view(array, row, data):
     if length < 0:
         raise _malformed(array, row, f"its size is {length}, expected at least 0")
     if length <= 12:
-        return bytes(data[16 * row + 4 : 16 * row + 4 + length])
+        return data[16 * row + 4 : 16 * row + 4 + length]
     n = len(array.buffers) - 3  # behind validity and views, before the sizes
     if not 0 <= index < n:
         raise _malformed(array, row, f"its buffer is {index}, but there are {n} of them")
@@ -251,7 +268,7 @@ def _one_view(array, row, data):
     if not 0 <= start <= len(buffer) - length:
         problem = f"its {length} bytes from {start} on are not within the {len(buffer)}"
         raise _malformed(array, row, f"{problem} of buffer {index}")
-    return bytes(buffer[start : start + length])
+    return buffer[start : start + length]
 
 
 def _fixed_binary(array, width, _):

@@ -348,6 +348,13 @@ class AsyncArrayStream:
     def __repr__(self) -> str:
         return f"<arrowdev.AsyncArrayStream, {self._consumer.condition}>"
 
+    def _repr_html_(self) -> str | None:
+        """Return the schema as a table for a notebook; None before it has arrived."""
+        from arrowdev._repr import html_of_schema
+
+        description = self._poll_schema()
+        return None if description is None else html_of_schema(description[0], repr(self)[1:-1])
+
 
 class _WithMetadata:
     __slots__ = ("_stream",)

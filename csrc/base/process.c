@@ -1,8 +1,12 @@
+#define _GNU_SOURCE /* process_vm_readv */
 #include "base/process.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 atomic_uint ad_process_generation_now;
 
@@ -109,4 +113,30 @@ ad_cond_init_monotonic(pthread_cond_t *cond)
     }
     pthread_condattr_destroy(&attributes);
     return error;
+}
+
+/* The kernel copies the byte, and returns EFAULT where a load would be a fault.
+ * A sandbox may refuse the call. */
+static bool
+can_read_byte(uintptr_t address)
+{
+#ifdef __linux__
+    char byte;
+    const struct iovec here = {&byte, 1};
+    const struct iovec there = {(void *)address, 1};
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 ||
+           errno != EFAULT;
+#else
+    return true;
+#endif
+}
+
+bool
+ad_process_can_read(const void *data, int64_t nbytes)
+{
+    uintptr_t first = (uintptr_t)data;
+    uintptr_t last;
+    return nbytes <= 0 ||
+           (!__builtin_add_overflow(first, (uintptr_t)nbytes - 1, &last) &&
+            can_read_byte(first) && can_read_byte(last));
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* 0 until the fork handler is installed. ad_process_watch installs it. */
 extern atomic_uint ad_process_generation_now;
@@ -41,6 +42,11 @@ int ad_process_add_child_hook(ad_child_hook *hook);
  * Returns 0, or the errno of the failed start. */
 int ad_thread_start(void *(*run)(void *context), void *context,
                     pthread_t *out);
+
+/* Whether the first and the last of `nbytes` bytes are mapped and readable, as
+ * far as the system tells. For memory that only a struct of a producer vouches
+ * for. True if nbytes is not positive. */
+bool ad_process_can_read(const void *data, int64_t nbytes);
 
 /* Initialize a condition whose timed waits follow AD_WAIT_CLOCK, so that a
  * change of the wall clock does not prolong them. Returns 0 or an errno. */

@@ -216,6 +216,11 @@ AD_MUST_CHECK ad_status ad_array_buffer_size(const ad_array *array, int64_t i,
 AD_MUST_CHECK ad_status ad_array_nbytes(const ad_array *array, int64_t *out,
                                         ad_error *err);
 
+/* Whether the host can read the ends of all buffers of the tree, as far as the
+ * system tells: a struct with a wrong length or address is no sound array, and
+ * nothing else shows it. For host memory that is ready. */
+bool ad_array_can_be_read(const ad_array *array);
+
 /* --- building ----------------------------------------------------------- */
 
 /* A new node over foreign memory. */

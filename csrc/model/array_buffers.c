@@ -1,6 +1,7 @@
 #include "model/array.h"
 
 #include "base/owner.h"
+#include "base/process.h"
 #include "base/unaligned.h"
 #include "device/backend.h"
 
@@ -132,4 +133,43 @@ ad_array_nbytes(const ad_array *array, int64_t *out, ad_error *err)
 {
     *out = 0;
     return add_tree(array, out, err);
+}
+
+/* --- memory that only the producer vouches for ---------------------------- */
+
+/* Of the whole node, because the size of a slice's data is read at the node's
+ * end. The size of a buffer may be in another one, which is checked first:
+ * sizes of views are last, offsets precede their data. */
+static bool
+can_read_own(const ad_array *array)
+{
+    ad_array whole = ad_array_borrow(array);
+    int64_t n = whole.node->n_buffers;
+    whole.offset = whole.node->offset;
+    whole.length = whole.node->length;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = (n > 3 ? i + n - 1 : i) % n; /* more than 3: views */
+        int64_t size;
+        if (ad_array_buffer_size(&whole, at, &size, NULL) == AD_OK &&
+            !ad_process_can_read(whole.node->buffers[at], size)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool
+ad_array_can_be_read(const ad_array *array)
+{
+    int64_t n = array->node->n_children + (array->node->dictionary != NULL);
+    bool can_read = can_read_own(array);
+    for (int64_t i = 0; i < n && can_read; i++) {
+        ad_array below;
+        can_read = ad_array_below(array, i, &below, NULL) == AD_OK;
+        if (can_read) {
+            can_read = ad_array_can_be_read(&below);
+            ad_array_clear(&below);
+        }
+    }
+    return can_read;
 }

@@ -229,9 +229,9 @@ def test_every_view_keeps_the_memory(keep):
 
 
 def test_repr():
-    assert repr(ad.array(np.arange(3))) == "<arrowdev.Array int64, length 3, on cpu>"
+    assert repr(ad.array(np.arange(3))) == "<arrowdev.Array int64, length 3, on cpu: [0, 1, 2]>"
     array = ad.array(pa.array([["a"]]))
-    assert repr(array) == "<arrowdev.Array list<item: string>, length 1, on cpu>"
+    assert repr(array) == "<arrowdev.Array list<item: string>, length 1, on cpu: [['a']]>"
     assert repr(array.buffers[1]) == "<arrowdev.Buffer 8 bytes on cpu>"
 
 

@@ -48,7 +48,10 @@ def arrays(source: ArrayLike, array: ad.Array, pair: tuple[CapsuleType, CapsuleT
     ):
         assert_type(made, ad.Array)
     assert_type(array[0], Any)
+    assert_type([value for value in array], list[Any])  # noqa: C416 (what `for` gives)
     assert_type(array.equals(b"bytes"), bool)
+    assert_type(array.shape, tuple[int, int])
+    assert_type(array.column_names, list[str])
     assert_type(array.null_count, int | None)
     assert_type(array.validity, ad.Array | None)
     assert_type(array.device_type, ad.DeviceType | int)
@@ -123,7 +126,7 @@ def mistakes(array: ad.Array, tensor: ad.Tensor) -> None:
     ad.device(2)  # type: ignore[arg-type]
     array.offset = 3  # type: ignore[misc]
     array[1.0]  # type: ignore[call-overload]
-    array.shape  # type: ignore[attr-defined]
+    array.dtype  # type: ignore[attr-defined]
     tensor[0.5]  # type: ignore[index]
     array.equals([1, 2])  # type: ignore[arg-type]
 

@@ -80,7 +80,7 @@ def test_members():
 
 
 def test_repr():
-    assert repr(ad.tensor(np.float32(1)[None][0:0])) == "<arrowdev.Tensor float32 (0,) on cpu>"
+    assert repr(ad.tensor(np.float32(1)[None][0:0])) == "<arrowdev.Tensor float32 (0,) on cpu: []>"
     tensor = ad.Tensor.from_pointer(NOWHERE, (), "int8", (99, 5), readonly=True, stream=4)
     assert repr(tensor) == "<arrowdev.Tensor int8 () on device(99):5, read-only, after stream>"
 

@@ -262,6 +262,15 @@ stream_get_device(PyObject *object, void *Py_UNUSED(closure))
                                 ((stream_object *)object)->device);
 }
 
+static PyObject *
+stream_repr(PyObject *object)
+{
+    char device[AD_DEVICE_NAME_SIZE];
+    return PyUnicode_FromFormat(
+        "<arrowdev.use_stream() of %s>",
+        ad_device_format(((stream_object *)object)->device, device));
+}
+
 static PyGetSetDef stream_getset[] = {
     {"device", stream_get_device, NULL, "The Device that it is used for.",
      NULL},
@@ -270,6 +279,7 @@ static PyGetSetDef stream_getset[] = {
 
 static PyType_Slot stream_slots[] = {
     {Py_tp_dealloc, stream_dealloc},
+    {Py_tp_repr, stream_repr},
     {Py_tp_methods, stream_methods},
     {Py_tp_getset, stream_getset},
     {Py_tp_doc, "What arrowdev.use_stream() returns: enter it with `with`."},

@@ -12,6 +12,7 @@
 #include "protocol/arrow.h"
 #include "python/functions/functions.h"
 #include "python/streams/iterable_source.h"
+#include "python/types/prompt.h"
 #include "stream/adapters.h"
 #include "support/args.h"
 #include "support/logging.h"
@@ -573,30 +574,51 @@ get_device_type(PyObject *object, void *Py_UNUSED(closure))
         ad_state_of(object), ((ad_array_stream_object *)object)->device_type);
 }
 
+/* "cpu", or "device(99)" for a type without a name. */
+static const char *
+device_name(const ad_array_stream_object *self, char *buffer, size_t size)
+{
+    const char *name = ad_device_type_name(self->device_type);
+    PyOS_snprintf(buffer, size, "device(%d)", self->device_type);
+    return name != NULL ? name : buffer;
+}
+
 static PyObject *
 stream_repr(PyObject *object)
 {
     ad_array_stream_object *self = (ad_array_stream_object *)object;
-    const char *name = ad_device_type_name(self->device_type);
-    ad_text type = {0};
-    ad_error err;
     char number[32];
     condition found;
     Py_BEGIN_CRITICAL_SECTION(object);
     found = condition_of(self);
     Py_END_CRITICAL_SECTION();
-    if (ad_type_print(self->schema.node, &type, &err) != AD_OK) {
-        ad_text_clear(&type);
-        return ad_raise(ad_state_of(object), &err);
+    PyObject *type = ad_short_type(object, self->schema.node);
+    if (type == NULL) {
+        return NULL;
     }
-    PyOS_snprintf(number, sizeof(number), "device(%d)", self->device_type);
-    PyObject *result = PyUnicode_FromFormat(
-        "<arrowdev.ArrayStream %s, on %s%s>", ad_text_string(&type),
-        name != NULL ? name : number,
-        found == CLOSED        ? ", closed"
-        : found == HANDED_OVER ? ", handed over"
-                               : "");
-    ad_text_clear(&type);
+    PyObject *result =
+        PyUnicode_FromFormat("<arrowdev.ArrayStream %U, on %s%s>", type,
+                             device_name(self, number, sizeof(number)),
+                             found == CLOSED        ? ", closed"
+                             : found == HANDED_OVER ? ", handed over"
+                                                    : "");
+    Py_DECREF(type);
+    return result;
+}
+
+static PyObject *
+stream_html(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
+    char number[32], caption[80];
+    PyObject *schema = get_schema(object, NULL);
+    if (schema == NULL) {
+        return NULL;
+    }
+    PyOS_snprintf(caption, sizeof(caption), "arrowdev.ArrayStream, on %s",
+                  device_name(self, number, sizeof(number)));
+    PyObject *result = ad_html_of_schema(schema, caption);
+    Py_DECREF(schema);
     return result;
 }
 
@@ -651,6 +673,8 @@ static PyMethodDef stream_methods[] = {
      "close($self)\n--\n\n"
      "Release the producer now, or as soon as the call that is reading it\n"
      "returns. Arrays that were read stay valid."},
+    {"_repr_html_", stream_html, METH_NOARGS,
+     "_repr_html_($self)\n--\n\nThe schema as a table for a notebook."},
     {"__reduce_ex__", stream_reduce, METH_O,
      "__reduce_ex__($self, protocol, /)\n--\n\n"
      "Raises TypeError: a stream can be read only once."},

@@ -11,6 +11,7 @@
 #include "device/backend.h"
 #include "model/type.h"
 #include "python/functions/functions.h"
+#include "python/types/prompt.h"
 #include "python/types/common_getters.h"
 #include "support/py_call.h"
 #include "support/args.h"
@@ -473,25 +474,6 @@ array_length(PyObject *self)
     return (Py_ssize_t)ad_array_of(self)->length;
 }
 
-static PyObject *
-array_repr(PyObject *self)
-{
-    const ad_array *array = ad_array_of(self);
-    char device[AD_DEVICE_NAME_SIZE];
-    ad_text type = {0};
-    ad_error err;
-    if (ad_type_print(array->schema.node, &type, &err) != AD_OK) {
-        ad_text_clear(&type);
-        return ad_raise(ad_state_of(self), &err);
-    }
-    PyObject *result = PyUnicode_FromFormat(
-        "<arrowdev.Array %s, length %lld, on %s%s>", ad_text_string(&type),
-        (long long)array->length, ad_device_format(array->device, device),
-        ad_readiness(array->sync));
-    ad_text_clear(&type);
-    return result;
-}
-
 /* --- subscripts ---------------------------------------------------------- */
 
 static PyObject *
@@ -535,6 +517,13 @@ array_item(PyObject *self, Py_ssize_t i)
     PyObject *result = ad_call_helper("_pylist", "scalar", args, 2);
     Py_DECREF(index);
     return result;
+}
+
+static PyObject *
+array_iterate(PyObject *self)
+{
+    PyObject *args[] = {self};
+    return ad_call_helper("_pylist", "iterate", args, 1);
 }
 
 static PyObject *
@@ -657,6 +646,7 @@ static PyMethodDef array_methods[] = {
      "InvalidArrowError\n    Offsets, run ends, indices or views are invalid.\n"
      "ExchangeError\n    The device has no runtime, or a graph is being "
      "captured.\n"},
+    AD_ARRAY_PROMPT_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
@@ -682,6 +672,7 @@ static PyGetSetDef array_getset[] = {
      "Values of a dictionary-encoded array, or None.", NULL},
     {"validity", get_validity, NULL,
      "The validity bitmap as a bool Array (true = valid), or None.", NULL},
+    AD_ARRAY_PROMPT_GETSET,
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -695,7 +686,8 @@ static PyMemberDef array_members[] = {
 
 static PyType_Slot array_slots[] = {
     {Py_tp_dealloc, ad_array_object_dealloc},
-    {Py_tp_repr, array_repr},
+    {Py_tp_repr, ad_array_repr},
+    {Py_tp_iter, array_iterate},
     {Py_tp_members, array_members},
     {Py_tp_getset, array_getset},
     {Py_tp_methods, array_methods},

@@ -7,6 +7,7 @@
 #include "support/args.h"
 #include "support/errors.h"
 #include "python/functions/functions.h"
+#include "python/types/prompt.h"
 #include "python/types/common_getters.h"
 
 static inline ad_schema
@@ -52,7 +53,7 @@ schema_str(PyObject *self)
 static PyObject *
 schema_repr(PyObject *self)
 {
-    PyObject *type = schema_str(self);
+    PyObject *type = ad_short_type(self, schema_of(self).node);
     if (type == NULL) {
         return NULL;
     }
@@ -181,6 +182,12 @@ static AD_ENTRY(call_schema_equals, ad_state_of, equals_signature,
                 schema_equals(state, self, values));
 
 static PyObject *
+schema_html(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return ad_html_of_schema(self, "arrowdev.Schema");
+}
+
+static PyObject *
 schema_arrow_c_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     return ad_schema_capsule(ad_state_of(self), schema_of(self));
@@ -196,6 +203,8 @@ static PyMethodDef schema_methods[] = {
     {"__arrow_c_schema__", schema_arrow_c_schema, METH_NOARGS,
      "__arrow_c_schema__($self)\n--\n\n"
      "Export as a capsule \"arrow_schema\"."},
+    {"_repr_html_", schema_html, METH_NOARGS,
+     "_repr_html_($self)\n--\n\nThe fields as a table for a notebook."},
     {"__reduce_ex__", ad_reduce, METH_O,
      "__reduce_ex__($self, protocol, /)\n--\n\nWhat pickle calls."},
     {"__copy__", ad_copy_is_self, METH_NOARGS,

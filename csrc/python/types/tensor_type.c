@@ -8,6 +8,7 @@
 #include "order/device_owner.h"
 #include "device/backend.h"
 #include "protocol/protocol.h"
+#include "python/types/prompt.h"
 #include "python/types/common_getters.h"
 #include "python/types/tensor_index.h"
 #include "support/args.h"
@@ -92,8 +93,10 @@ tensor_repr(PyObject *self)
     if (shape == NULL) {
         return NULL;
     }
+    bool can_show = ad_can_show_tensor(tensor);
     PyObject *result = PyUnicode_FromFormat(
-        "<arrowdev.Tensor %s %R on %s%s%s>",
+        can_show ? "<arrowdev.Tensor %s %R on %s%s%s"
+                 : "<arrowdev.Tensor %s %R on %s%s%s>",
         ad_dtype_format(tensor->dtype, dtype), shape,
         ad_device_format(tensor->device, device),
         tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)
@@ -101,7 +104,7 @@ tensor_repr(PyObject *self)
             : "",
         ad_readiness(tensor->sync));
     Py_DECREF(shape);
-    return result;
+    return can_show ? ad_append_values(result, "of_tensor", self) : result;
 }
 
 static PyObject *

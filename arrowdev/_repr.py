@@ -1,0 +1,371 @@
+"""Values for repr() and notebooks: a few rows, each of them cut.
+
+The time and the length of the result have limits that do not depend on the
+data, which nobody may have validated: what a row refers to is checked before
+it is read, and a value that cannot be read becomes "?". The caller has found
+that the host can read the memory without waiting.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import struct
+
+from arrowdev import _core, _pylist
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from arrowdev._core import Schema
+
+EDGE = 5  # rows at either end of a column
+EDGE_WIDE = 2  # where those are more than a line
+LINE = 80  # characters
+EDGE_BELOW = 3  # values at either end of a list within a row, and of a dimension
+MAX_VALUES = 100  # in one repr
+MAX_CHARACTERS = 32  # of one string
+MAX_DEPTH = 5
+MAX_COLUMNS = 20
+MAX_FIELDS = 6  # of a struct within a row
+
+UNREADABLE = "?"
+MORE = "..."
+
+# What _pylist raises for rows that are malformed or have no Python value.
+_FAILURES = (ArithmeticError, BufferError, LookupError, NotImplementedError, ValueError)
+
+_STRINGS = {"u": "i", "U": "q", "z": "i", "Z": "q"}
+_LISTS = {"+l": "i", "+m": "i", "+L": "q"}
+_LIST_VIEWS = {"+vl": "i", "+vL": "q"}
+_SHORT_FLOATS = {"e": "e", "f": "f", "float16": "e", "float32": "f", "bfloat16": "f"}
+_UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
+
+
+class _Budget:
+    """How many more values a repr shows."""
+
+    def __init__(self, n=MAX_VALUES):
+        self.n = n
+
+    def take(self):
+        self.n -= 1
+        return self.n >= 0
+
+
+# --- rows of an array ---------------------------------------------------------
+
+
+def _edges(start, stop, edge):
+    """Return the rows to show of a range, with None for those between them."""
+    if stop - start <= 2 * edge:
+        return list(range(start, stop))
+    return [*range(start, start + edge), None, *range(stop - edge, stop)]
+
+
+def _column(array, start, stop):
+    """Return the first and last rows of a column on one line, if they are short."""
+    for edge in (EDGE, EDGE_WIDE):
+        text = _sequence(array, start, stop, edge, 0, _Budget())
+        if len(text) <= LINE:
+            break
+    return text
+
+
+def _sequence(array, start, stop, edge, depth, budget, show=None):
+    """Return the first and last rows of a range, each by `show`."""
+    texts = []
+    for row in _edges(start, stop, edge):
+        if row is None or budget.n <= 0:
+            texts.append(MORE)
+            if row is not None:
+                break
+        else:
+            texts.append((show or _row)(array, row, depth, budget))
+    return f"[{', '.join(texts)}]"
+
+
+def _row(array, row, depth, budget):
+    """Return the text of a row, which may hold anything."""
+    try:
+        if not 0 <= row < len(array):
+            return UNREADABLE
+        one = array.slice(row, 1)
+        if not _is_valid(one):
+            budget.take()
+            return "None"
+        return _value(one, depth, budget)
+    except _FAILURES:
+        budget.take()
+        return UNREADABLE
+
+
+def _is_valid(one):
+    validity = one.validity
+    return one.schema.format != "n" and (validity is None or _pylist._bits(validity)[0])
+
+
+def _value(one, depth, budget):
+    """Return the text of the only row of `one`, which is not null."""
+    kind = one.schema.format
+    if one.schema.dictionary is not None:
+        [index] = _pylist._fixed(one, _pylist._FIXED[kind])
+        return _row(one.dictionary, index, depth, budget)
+    if kind.startswith("+"):
+        if depth >= MAX_DEPTH:
+            budget.take()
+            return MORE
+        return _nested(one, kind, depth, budget)
+    budget.take()
+    return _leaf(one, kind)
+
+
+# --- nested values ------------------------------------------------------------
+
+
+def _list(child, start, stop, depth, budget, show=None):
+    if not 0 <= start <= stop <= len(child):
+        return UNREADABLE
+    return _sequence(child, start, stop, EDGE_BELOW, depth + 1, budget, show)
+
+
+def _entry(entries, row, depth, budget):
+    """Return the key and the value of an entry of a map."""
+    row += entries.offset
+    key, value = (_row(child, row, depth, budget) for child in entries.children)
+    return f"({key}, {value})"
+
+
+def _nested(one, kind, depth, budget):
+    child = one.children[0] if one.schema.children else None
+    if kind in _LISTS:
+        start, stop = _pylist._fixed(one, _LISTS[kind], extra=1)
+        return _list(child, start, stop, depth, budget, _entry if kind == "+m" else None)
+    if kind in _LIST_VIEWS:
+        [start] = _pylist._fixed(one, _LIST_VIEWS[kind])
+        [size] = _pylist._fixed(one, _LIST_VIEWS[kind], buffer=2)
+        return _list(child, start, start + size, depth, budget)
+    if kind.startswith("+w:"):
+        size = int(kind[3:])
+        dtype, _, _ = _core._extension(one.schema)
+        if dtype is not None:  # one element, which lanes or a pair of floats make up
+            budget.take()
+            return repr(_pylist.scalar(one, 0)) if size <= 16 else UNREADABLE
+        return _list(child, size * one.offset, size * (one.offset + 1), depth, budget)
+    if kind == "+s":
+        return _struct(one, depth, budget)
+    if kind == "+r":
+        return _run(one, depth, budget)
+    return _union(one, kind, depth, budget)
+
+
+def _struct(one, depth, budget):
+    texts = []
+    for child in itertools.islice(one.children, MAX_FIELDS):
+        text = _row(child, one.offset, depth + 1, budget)
+        texts.append(f"{_cut_text(child.schema.name)}: {text}")
+    if len(one.children) > MAX_FIELDS:
+        texts.append(MORE)
+    return "{" + ", ".join(texts) + "}"
+
+
+def _union(one, kind, depth, budget):
+    [type_id] = _pylist._fixed(one, "b", buffer=0)
+    row = _pylist._fixed(one, "i", buffer=1)[0] if kind.startswith("+ud") else one.offset
+    ids = kind.partition(":")[2].split(",")
+    return _row(one.children[ids.index(str(type_id))], row, depth + 1, budget)
+
+
+def _run(one, depth, budget):
+    """Find the run of the row by bisection, which cannot leave the run ends."""
+    ends, values = one.children
+    code = _pylist._FIXED[ends.schema.format]
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        if _pylist._fixed(ends.slice(middle, 1), code)[0] > one.offset:
+            high = middle
+        else:
+            low = middle + 1
+    return _row(values, low, depth, budget)
+
+
+# --- values without children --------------------------------------------------
+
+
+def _leaf(one, kind):
+    if kind in _STRINGS:
+        return _cut_bytes(_pylist.variable_bytes(one, _STRINGS[kind], [True])[0], kind in "uU")
+    if kind in ("vu", "vz"):
+        return _cut_bytes(_pylist.view_bytes(one, [True])[0], kind == "vu")
+    dtype, _, _ = _core._extension(one.schema)
+    if kind.startswith("w:") and dtype is None:
+        width = int(kind[2:])
+        return _cut_bytes(_pylist._view(one, 1)[width * one.offset :][:width], False)
+    if kind.startswith("tD"):  # str() of a timedelta has a comma
+        return _in_units(one, kind)
+    try:
+        value = _pylist.scalar(one, 0)
+    except (ArithmeticError, ValueError):
+        if kind[:2] not in ("ts", "tt"):
+            raise
+        return _in_units(one, kind)
+    short = _SHORT_FLOATS.get(dtype or kind)
+    if short is not None:
+        return _short_float(value, short)
+    # Numbers as Python writes them; dates, times and decimals without their class.
+    return repr(value) if kind[0] not in "td" or kind.startswith("ti") else str(value)
+
+
+def _in_units(one, kind):
+    """Return a time as it is stored: datetime has no nanoseconds, and not every year."""
+    [number] = _pylist._fixed(one, "i" if kind in ("tts", "ttm") else "q")
+    return f"{number} {_UNITS[kind[2]]}"
+
+
+def _cut_bytes(data, is_text):
+    """Return the repr of the first bytes of a memoryview."""
+    head = bytes(data[: 4 * MAX_CHARACTERS])  # a character has 4 bytes at most
+    if not is_text:
+        cut = repr(head[:MAX_CHARACTERS])
+        return cut + MORE if len(data) > MAX_CHARACTERS else cut
+    is_cut = len(data) > len(head)
+    # The last character may be cut as well.
+    text = head.decode(errors="replace")
+    return _cut_text(text, is_cut)
+
+
+def _cut_text(text, is_cut=False):
+    cut = repr(text[:MAX_CHARACTERS])
+    return cut + MORE if is_cut or len(text) > MAX_CHARACTERS else cut
+
+
+def _short_float(value, code):
+    """Return the shortest decimal that a float of 16 or 32 bits is read from."""
+    if value - value != 0:  # infinite or NaN
+        return repr(value)
+    for digits in range(1, 10):
+        text = float(f"{value:.{digits}g}")
+        try:
+            if struct.unpack(code, struct.pack(code, text))[0] == value:
+                return repr(text)
+        except OverflowError:  # rounded up, past the largest number
+            continue
+    return repr(value)
+
+
+# --- what the types call ------------------------------------------------------
+
+
+def of_array(array):
+    """Return the values of an Array as text: one line, or a line for each column."""
+    rows = [row for row in _edges(0, len(array), EDGE) if row is not None]
+    is_batch = array.schema.format == "+s" and array.schema.children
+    if not is_batch or not all(_is_valid(array.slice(row, 1)) for row in rows):
+        return f": {_column(array, 0, len(array))}"
+    lines = []
+    for child in itertools.islice(array.children, MAX_COLUMNS):
+        stop = array.offset + len(array)
+        column = _column(child, array.offset, stop)
+        lines.append(f"\n  {_cut_text(child.schema.name)}: {column}")
+    n_more = len(array.children) - len(lines)
+    if n_more:
+        lines.append(f"\n  {MORE} and {n_more} more")
+    return ":" + "".join(lines)
+
+
+def of_tensor(tensor):
+    """Return the elements of a Tensor as text."""
+    budget = _Budget()
+    try:
+        text = _block(tensor, budget, indent=3)
+    except _FAILURES:  # elements within a byte, or of a type that Arrow has no column for
+        return ""
+    if UNREADABLE in text:
+        return ""
+    return f": {text}" if tensor.ndim < 2 else f":\n  {text}"
+
+
+def _block(tensor, budget, indent):
+    """Return nested brackets; the elements of each row are on one line."""
+    if tensor.ndim == 0:
+        return _row(_core.array(tensor[None]), 0, 0, budget)
+    texts = []
+    for i in _edges(0, len(tensor), EDGE if tensor.ndim == 1 else EDGE_BELOW):
+        if i is None or budget.n <= 0:
+            texts.append(MORE)
+            if i is not None:
+                break
+        elif tensor.ndim == 1:
+            texts.append(_row(_core.array(tensor[i : i + 1]), 0, 0, budget))
+        else:
+            texts.append(_block(tensor[i], budget, indent + 1))
+    separator = ", " if tensor.ndim == 1 else ",\n" + " " * indent
+    return f"[{separator.join(texts)}]"
+
+
+BATCH_ATTRIBUTES = frozenset({"shape", "num_rows", "num_columns", "column_names"})
+
+
+def names_of_array(array):
+    """Return what dir() lists."""
+    names = object.__dir__(array)
+    return [name for name in names if name not in BATCH_ATTRIBUTES or hasattr(array, name)]
+
+
+# --- HTML ---------------------------------------------------------------------
+
+
+def _table(caption: str, head: list[list[str]], rows: list[list[str]]) -> str:
+    """Return an HTML table. `head` and `rows` are texts, which are escaped here."""
+
+    def line(cells: list[str], tag: str) -> str:
+        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+
+    heads = "".join(f"<tr>{line(cells, 'th')}</tr>" for cells in head)
+    body = "".join(f"<tr>{line(cells, 'td')}</tr>" for cells in rows)
+    return (
+        f"<table><caption>{html.escape(caption)}</caption>"
+        f"<thead>{heads}</thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _cut(text: str, n: int = 60) -> str:
+    return text if len(text) <= n else text[:n] + MORE
+
+
+def html_of_batch(batch, can_show):
+    """Return a record batch as a table: the names and types, and the first and last rows."""
+    children = batch.children[:MAX_COLUMNS]
+    n, n_columns = batch.shape
+    caption = f"arrowdev.Array, {n} rows x {n_columns} columns, on {batch.device}"
+    if not can_show:
+        caption += "; the host cannot read the values without waiting or copying"
+    more = [MORE] if n_columns > len(children) else []
+    head = [
+        [_cut(child.schema.name) for child in children] + more,
+        [_cut(str(child.schema)) for child in children] + more,
+    ]
+    rows = []
+    for row in _edges(0, n, EDGE) if can_show and children else []:
+        if row is None:
+            rows.append([MORE] * len(head[0]))
+            continue
+        is_valid = _is_valid(batch.slice(row, 1))
+        cells = [
+            _row(child, batch.offset + row, 0, _Budget(MAX_VALUES // 4)) if is_valid else "None"
+            for child in children
+        ]
+        rows.append(cells + more)
+    return _table(caption, head, rows)
+
+
+def html_of_schema(schema: Schema, caption: str) -> str:
+    """Return a Schema as a table: a row for each column, or for the type itself."""
+    fields = schema.children if schema.format == "+s" else (schema,)
+    rows = [
+        [_cut(field.name), _cut(str(field)), "" if field.nullable else "not null"]
+        for field in fields[:MAX_VALUES]
+    ]
+    if len(fields) > len(rows):
+        rows.append([f"{MORE} and {len(fields) - len(rows)} more", "", ""])
+    return _table(caption, [["name", "type", ""]], rows)
