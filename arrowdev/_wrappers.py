@@ -70,10 +70,20 @@ def as_host(obj: ArrayLike) -> _HostOnly:
     ``__arrow_c_stream__``, so a consumer that prefers the device protocol and
     cannot handle it takes the host protocol instead.
 
+    Returns
+    -------
+    object
+        A wrapper, which keeps `obj` alive.
+
     Raises
     ------
     ExchangeError
         The host cannot read the memory. It is never copied to the host.
+
+    Examples
+    --------
+    >>> hasattr(ad.as_host(b"abc"), "__arrow_c_device_array__")
+    False
     """
     wrapped = array(obj)
     require_host(wrapped, "as_host()")
@@ -85,5 +95,15 @@ def as_device(obj: ArrayLike) -> _DeviceOnly:
 
     The wrapper has ``__arrow_c_schema__``, ``__arrow_c_device_array__`` and
     ``__arrow_c_device_stream__``.
+
+    Returns
+    -------
+    object
+        A wrapper, which keeps `obj` alive.
+
+    Examples
+    --------
+    >>> hasattr(ad.as_device(b"abc"), "__arrow_c_array__")
+    False
     """
     return _DeviceOnly(array(obj))

@@ -398,6 +398,19 @@ def consumer(
         the capsule to ``"used_arrowdev_async_device_stream_handler"``, and
         releases the handler as the specification demands. A capsule that no
         producer took releases the handler itself.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def main():
+    ...     stream, handler = ad.aio.consumer()
+    ...     producing = asyncio.create_task(ad.aio.produce(handler, [b"ab", b"c"]))
+    ...     async with stream:
+    ...         sizes = [len(batch) async for batch in stream]
+    ...     await producing
+    ...     return sizes
+    >>> asyncio.run(main())
+    [2, 1]
     """
     reader, handler = _async_consumer(queue_size, cancel_at_once)
     return AsyncArrayStream(reader), handler
@@ -417,10 +430,23 @@ def connect(
     queue_size, cancel_at_once
         As for :func:`consumer`.
 
+    Returns
+    -------
+    AsyncArrayStream
+
     Raises
     ------
     TypeError
         The object has no such method, or the method did not return None.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def main(producer):
+    ...     async with ad.aio.connect(producer) as stream:
+    ...         return [len(batch) async for batch in stream]
+    >>> asyncio.run(main(ad.array_stream([b"ab", b"c"])))
+    [2, 1]
     """
     try:
         push = producer.__arrowdev_async_device_stream__
@@ -480,6 +506,11 @@ async def produce(
     metadata : mapping of bytes or str, optional
         The metadata of the stream: ``additional_metadata``.
 
+    Returns
+    -------
+    None
+        Once the handler is released.
+
     Raises
     ------
     ExchangeError
@@ -492,6 +523,19 @@ async def produce(
         The source raised it, and it was reported to the consumer.
 
     Source: specification, "Async Device Stream Interface".
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def main():
+    ...     stream, handler = ad.aio.consumer()
+    ...     producing = asyncio.create_task(ad.aio.produce(handler, [b"ab", b"c"]))
+    ...     async with stream:
+    ...         sizes = [len(batch) async for batch in stream]
+    ...     await producing
+    ...     return sizes
+    >>> asyncio.run(main())
+    [2, 1]
     """
     producer = _async_producer(handler)
     try:

@@ -211,11 +211,17 @@ PyMethodDef ad_module_functions[] = {
      "    A mask with one element per row, true for valid: a tensor of bool or\n"
      "    uint8, or an Array of bools, on the device of the data or of the\n"
      "    result. Null rows remain null.\n\n"
+     "Returns\n-------\nArray\n\n"
      "Raises\n------\n"
      "TypeError\n    The object supports none of the protocols.\n"
      "ExchangeError\n    All protocols failed, or the data would lose meaning.\n"
      "InvalidArrowError\n    A struct is malformed; `path` leads to the "
-     "node."},
+     "node.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abc\")\n"
+     "<arrowdev.Array uint8, length 3, on cpu: [97, 98, 99]>\n"
+     ">>> ad.array(b\"abc\", validity=bytes([1, 0, 1])).to_pylist()\n"
+     "[97, None, 99]"},
     {"array_stream", AD_METHOD(ad_function_array_stream),
      "array_stream(obj, /, *, schema=None, device_type=None)\n--\n\n"
      "An ArrayStream over an object that yields arrays.\n\n"
@@ -232,6 +238,7 @@ PyMethodDef ad_module_functions[] = {
      "device_type : DeviceType or int, optional\n"
      "    The device type of every array. Unless both this and schema are\n"
      "    given, the first element of an iterable is read at once.\n\n"
+     "Returns\n-------\nArrayStream\n\n"
      "Raises\n------\n"
      "TypeError\n    The object is neither a stream, nor an array, nor an "
      "iterable.\n"
@@ -239,7 +246,10 @@ PyMethodDef ad_module_functions[] = {
      "ExchangeError\n    The stream fails, or has another type or device "
      "type.\n"
      "InvalidArrowError\n    The schema of the stream is malformed.\n\n"
-     "Source: specification, \"Device Stream Interface\"."},
+     "Source: specification, \"Device Stream Interface\".\n\n"
+     "Examples\n--------\n"
+     ">>> [len(batch) for batch in ad.array_stream([b\"ab\", b\"c\"])]\n"
+     "[2, 1]"},
     {"concat_streams", AD_METHOD(ad_function_concat_streams),
      "concat_streams(streams, /, *, schema=None)\n--\n\n"
      "An ArrayStream of the batches of several streams, one after the "
@@ -251,12 +261,16 @@ PyMethodDef ad_module_functions[] = {
      "schema : str or object with __arrow_c_schema__, optional\n"
      "    The schema of all streams. Required if there may be no streams. The\n"
      "    default is the schema of the first stream.\n\n"
+     "Returns\n-------\nArrayStream\n\n"
      "Raises\n------\n"
      "ExchangeError\n"
      "    A stream has another schema (reason \"schema\") or device type\n"
      "    (\"device\"). The message names the index of the stream.\n"
      "ValueError\n"
-     "    There are no streams and no schema."},
+     "    There are no streams and no schema.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.concat_streams([[b\"ab\"], [b\"c\", b\"d\"]]).read_all().to_pylist()\n"
+     "[97, 98, 99, 100]"},
     {"tensor", AD_METHOD(ad_function_tensor),
      "tensor(obj, /, *, device=None, stream=None, copy=None, "
      "nulls=\"raise\", fill_value=None, order=None, readonly=None)\n--\n\n"
@@ -279,14 +293,24 @@ PyMethodDef ad_module_functions[] = {
      "    Contiguous memory in this order, by a copy if necessary.\n"
      "readonly : bool, optional\n"
      "    False clears the read-only flag, True sets it, None keeps it.\n\n"
+     "Returns\n-------\nTensor\n\n"
      "Raises\n------\n"
-     "TypeError, ExchangeError, InvalidArrowError\n    As array()."},
+     "TypeError, ExchangeError, InvalidArrowError\n    As array().\n\n"
+     "Examples\n--------\n"
+     ">>> ad.tensor(memoryview(bytes(range(6))).cast(\"B\", (2, 3)))\n"
+     "<arrowdev.Tensor uint8 (2, 3) on cpu, read-only:\n"
+     "  [[0, 1, 2],\n"
+     "   [3, 4, 5]]>"},
     {"from_dlpack", AD_METHOD(ad_function_from_dlpack),
      "from_dlpack(x, /, *, device=None, copy=None)\n--\n\n"
      "A Tensor from an object with __dlpack__; no other protocol is tried.\n\n"
      "DLPack has no masks: a NumPy masked array with masked elements is "
      "refused\n(ExchangeError, reason \"nulls\").\n\n"
-     "Source: Python array API standard, from_dlpack."},
+     "Source: Python array API standard, from_dlpack.\n\n"
+     "Returns\n-------\nTensor\n\n"
+     "Examples\n--------\n"
+     ">>> ad.from_dlpack(ad.tensor(b\"abc\")).shape\n"
+     "(3,)"},
     {"record_batch", AD_METHOD(ad_function_record_batch),
      "record_batch(columns, /, *, names=None, copy=None)\n--\n\n"
      "A struct Array from columns of one length.\n\n"
@@ -299,10 +323,19 @@ PyMethodDef ad_module_functions[] = {
      "names : sequence of str, optional\n"
      "    Required for a sequence and for a matrix.\n"
      "copy : bool, optional\n    As for array().\n\n"
+     "Returns\n-------\n"
+     "Array\n"
+     "    Of a struct type; it has the event of all columns.\n"
+     "\n"
      "Raises\n------\n"
      "ValueError\n    The lengths of columns differ, or names do not fit.\n"
      "ExchangeError\n    The devices of columns differ, or a matrix needs a "
-     "copy, with\n    copy=False."},
+     "copy, with\n    copy=False.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.record_batch({\"a\": b\"xy\", \"b\": bytes(2)})\n"
+     "<arrowdev.Array struct<a: uint8, b: uint8>, length 2, on cpu:\n"
+     "  'a': [120, 121]\n"
+     "  'b': [0, 0]>"},
     {"concat", AD_METHOD(ad_function_concat),
      "concat(arrays, /, *, stream=None)\n--\n\n"
      "The rows of several arrays of one type, one after the other.\n\n"
@@ -319,31 +352,47 @@ PyMethodDef ad_module_functions[] = {
      "arrays : sequence\n    Objects that array() accepts, all on one device.\n"
      "stream : int or stream object, optional\n"
      "    The stream on which the work runs.\n\n"
+     "Returns\n-------\nArray\n\n"
      "Raises\n------\n"
      "ValueError\n    There are no arrays.\n"
      "ExchangeError\n    Types or devices differ; offsets, indices or run ends "
      "exceed their\n    type; there is no runtime.\n"
      "InvalidArrowError\n    Offsets, run ends, type ids or views are "
-     "invalid."},
+     "invalid.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.concat([b\"ab\", b\"c\"]).to_pylist()\n"
+     "[97, 98, 99]"},
     {"schema", function_schema, METH_O,
      "schema(obj, /)\n--\n\n"
      "A Schema from a format string, a name such as \"timestamp[us, UTC]\", "
      "or\nan object with __arrow_c_schema__.\n\n"
-     "Raises TypeError, ValueError for unknown names, InvalidArrowError."},
+     "Raises TypeError, ValueError for unknown names, InvalidArrowError.\n\n"
+     "Returns\n-------\nSchema\n\n"
+     "Examples\n--------\n"
+     ">>> ad.schema(\"timestamp[us, UTC]\").format\n"
+     "'tsu:UTC'"},
     {"_extension", function_extension, METH_O,
      "(element type, shape of a row, strides of a row) of an extension type, "
      "each\nNone if the type does not say it. For to_pylist().\n\n"
      "Raises InvalidArrowError for invalid metadata."},
     {"device", ad_function_device, METH_O,
      "device(spec, /)\n--\n\n"
-     "A Device from \"cuda:0\", \"cpu\", (type, id), or a Device."},
+     "A Device from \"cuda:0\", \"cpu\", (type, id), or a Device.\n\n"
+     "Returns\n-------\nDevice\n\n"
+     "Examples\n--------\n"
+     ">>> ad.device(\"cuda:1\").type\n"
+     "<DeviceType.CUDA: 2>"},
     {"devices", ad_function_devices, METH_NOARGS,
      "devices()\n--\n\n"
      "A list of the devices that can be used: the host, and those whose "
      "runtime\ncan be loaded. `python -m arrowdev doctor` tells why one is "
      "missing.\n\n"
      "This starts the runtimes. Children that are forked afterwards have no\n"
-     "CUDA, in any library."},
+     "CUDA, in any library.\n\n"
+     "Returns\n-------\nlist of Device\n\n"
+     "Examples\n--------\n"
+     ">>> ad.devices()[0]\n"
+     "arrowdev.device(\"cpu\")"},
     {"_warn_if_readonly", AD_METHOD(ad_function_warn_if_readonly),
      "_warn_if_readonly(tensor, result, /)\n--\n\n"
      "Warn that `result` is writable although the memory of `tensor` was\n"
@@ -370,11 +419,21 @@ PyMethodDef ad_module_functions[] = {
      "    An int has its meaning in DLPack.\n"
      "device : Device, str or (type, id), optional\n"
      "    Required for ints and default streams, which have no device.\n\n"
+     "Returns\n-------\n"
+     "context manager\n"
+     "    Its attribute `device` is the Device.\n"
+     "\n"
      "Raises\n------\n"
      "TypeError\n    The object is not a stream.\n"
      "ValueError\n    A number has no device, or no meaning on the device.\n"
      "ExchangeError\n    The stream is of another device.\n"
-     "DeviceError\n    The runtime does not know the stream."},
+     "DeviceError\n    The runtime does not know the stream.\n\n"
+     "Examples\n--------\n"
+     ">>> from arrowdev.testing import software_device\n"
+     ">>> with software_device() as device:\n"
+     "...     with ad.use_stream(device.queue()) as scope:\n"
+     "...         print(scope.device)\n"
+     "ext_dev:0"},
     {"convert", AD_METHOD(ad_function_convert),
      "convert(obj, cls, *, device=None, stream=None, copy=None, "
      "nulls=\"raise\", fill_value=None)\n--\n\n"
@@ -382,15 +441,29 @@ PyMethodDef ad_module_functions[] = {
      "convert(df[\"x\"], torch.Tensor).\n\n"
      "The parameters have their meaning in tensor(). Classes of Arrow data\n"
      "keep nulls unless nulls= says otherwise.\n\n"
-     "Raises TypeError for an unknown class, and the exceptions of array()."},
+     "Raises TypeError for an unknown class, and the exceptions of array().\n\n"
+     "Returns\n-------\nAn instance of `cls`.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.convert(b\"abc\", memoryview).tolist()\n"
+     "[97, 98, 99]"},
     {"validate", AD_METHOD(call_function_validate),
      "validate(obj, level=\"structure\")\n--\n\n"
-     "Check the export of `obj`; see Array.validate()."},
+     "Check the export of `obj`; see Array.validate().\n\n"
+     "Returns\n-------\n"
+     "tuple of str\n"
+     "    Notes on what is unusual but valid.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.validate(b\"abc\", \"full\")\n"
+     "()"},
     {"protocols", AD_METHOD(call_function_protocols),
      "protocols(obj, probe=False)\n--\n\n"
      "A tuple of the names of the protocols that an object offers, in the "
      "order\nof array(). They are looked up only; probe=True also calls them, "
-     "except\nstreams, and leaves out those that fail."},
+     "except\nstreams, and leaves out those that fail.\n\n"
+     "Returns\n-------\ntuple of str\n\n"
+     "Examples\n--------\n"
+     ">>> ad.protocols(b\"abc\")\n"
+     "('buffer protocol',)"},
     {"_parts", ad_function_parts, METH_O,
      "What _pickle.py pickles of an Array, Tensor or Buffer in host memory."},
     {"_array_of_parts", ad_function_array_of_parts, METH_VARARGS, NULL},

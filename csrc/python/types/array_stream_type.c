@@ -648,27 +648,44 @@ static PyMethodDef stream_methods[] = {
      "host memory is complete when it is returned. A batch that is already\n"
      "on `device` is not copied.\n\n"
      "Raises ValueError for prefetch out of range. An error of the stream is\n"
-     "raised after the batches that preceded it."},
+     "raised after the batches that preceded it.\n\n"
+     "Returns\n-------\nArrayStream\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array_stream([b\"ab\"]).to(\"cpu\").read_all().to_pylist()\n"
+     "[97, 98]"},
     {"rechunk", stream_rechunk, METH_O,
      "rechunk($self, rows, /)\n--\n\n"
      "A stream of batches of `rows` rows each; the last one has the\n"
      "remaining rows. This stream is handed over to it.\n\n"
      "Slices of a batch share its memory. Batches that are joined are copied\n"
      "on their device; ExchangeError if the device cannot do that. Batches\n"
-     "without rows are left out; if there are no others, one stays."},
+     "without rows are left out; if there are no others, one stays.\n\n"
+     "Returns\n-------\nArrayStream\n\n"
+     "Examples\n--------\n"
+     ">>> [len(batch) for batch in ad.array_stream([b\"ab\", b\"c\"]).rechunk(3)]\n"
+     "[3]"},
     {"map", AD_METHOD(call_stream_map),
      "map($self, function, *, schema=None)\n--\n\n"
      "A stream of the results of `function` for each Array. A result is\n"
      "anything that array() takes. This stream is handed over to it.\n\n"
      "Without `schema`, the schema is that of the first result, and the\n"
      "first batch is read at once. An exception of the function ends the\n"
-     "stream, as with an iterable."},
+     "stream, as with an iterable.\n\n"
+     "Returns\n-------\nArrayStream\n\n"
+     "Examples\n--------\n"
+     ">>> stream = ad.array_stream([b\"ab\", b\"cd\"]).map(lambda batch: batch[1:])\n"
+     ">>> [batch.to_pylist() for batch in stream]\n"
+     "[[98], [100]]"},
     {"read_all", stream_read_all, METH_NOARGS,
      "read_all($self)\n--\n\n"
      "The remaining batches of the stream, as one Array.\n\n"
      "A single batch with rows is returned as it is; several are copied into\n"
      "one, on the host. Raises ExchangeError if the stream fails, and for\n"
-     "several batches that the host cannot read."},
+     "several batches that the host cannot read.\n\n"
+     "Returns\n-------\nArray\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array_stream([b\"ab\", b\"c\"]).read_all().to_pylist()\n"
+     "[97, 98, 99]"},
     {"close", stream_close, METH_NOARGS,
      "close($self)\n--\n\n"
      "Release the producer now, or as soon as the call that is reading it\n"

@@ -567,30 +567,50 @@ static PyMethodDef array_methods[] = {
      "children : sequence\n    Anything that arrowdev.array() takes.\n"
      "dictionary : object, optional\n    Values of a dictionary-encoded "
      "type.\n\n"
+     "Returns\n-------\nArray\n\n"
      "Raises\n------\n"
      "ValueError\n    A buffer is too small, or one is missing.\n"
      "InvalidArrowError\n    The buffers and children are no array of this "
      "type.\n"
-     "ExchangeError\n    Buffers are on different devices or not contiguous."},
+     "ExchangeError\n    Buffers are on different devices or not contiguous.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.Array.from_buffers(\"int8\", 3, [bytes([5]), b\"abc\"])\n"
+     "<arrowdev.Array int8, length 3, on cpu: [97, None, 99]>"},
     {"field", array_field, METH_O,
      "field($self, key, /)\n--\n\n"
      "A column of a struct by name or index, cut to this array's slice.\n\n"
      "Raises KeyError or IndexError if there is no such column, and\n"
      "ExchangeError if the struct itself has nulls, which the column would\n"
-     "lose (see children and validity)."},
+     "lose (see children and validity).\n\n"
+     "Returns\n-------\nArray\n\n"
+     "Examples\n--------\n"
+     ">>> ad.record_batch({\"a\": b\"xy\"}).field(\"a\").to_pylist()\n"
+     "[120, 121]"},
     {"slice", AD_METHOD(call_array_slice),
      "slice($self, offset, length=None)\n--\n\n"
      "`length` rows (default: all) from `offset` on, without a copy. Raises\n"
-     "IndexError past the end."},
+     "IndexError past the end.\n\n"
+     "Returns\n-------\nArray\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abcd\").slice(1, 2).to_pylist()\n"
+     "[98, 99]"},
     {"view", array_view, METH_O,
      "view($self, type, /)\n--\n\n"
      "The same memory as another fixed-width type of the same width.\n"
-     "Nulls stay nulls. Raises ExchangeError for types of other widths."},
+     "Nulls stay nulls. Raises ExchangeError for types of other widths.\n\n"
+     "Returns\n-------\nArray\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(bytes([1, 255])).view(\"int8\").to_pylist()\n"
+     "[1, -1]"},
     {"count_nulls", AD_METHOD(call_array_count_nulls),
      "count_nulls($self, stream=None)\n--\n\n"
      "Number of nulls. An unknown number is counted on `stream` and stored.\n\n"
      "Raises ExchangeError if the bitmap is on a device whose runtime is not\n"
-     "supported."},
+     "supported.\n\n"
+     "Returns\n-------\nint\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abc\", validity=bytes([1, 0, 1])).count_nulls()\n"
+     "1"},
     {"compact", AD_METHOD(call_array_compact),
      "compact($self, stream=None)\n--\n\n"
      "The same rows in the layout that cuDF and other strict consumers need:\n"
@@ -604,13 +624,16 @@ static PyMethodDef array_methods[] = {
      "stream : int or stream object, optional\n"
      "    The stream for the work. The host waits for unknown null counts and\n"
      "    for the run ends of a slice.\n\n"
+     "Returns\n-------\nArray\n\n"
      "Raises\n------\n"
      "ExchangeError\n    The device has no runtime.\n"
-     "InvalidArrowError\n    The run ends are invalid."},
+     "InvalidArrowError\n    The run ends are invalid.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abcd\")[2:].compact().offset\n"
+     "0"},
     {"validate", AD_METHOD(call_array_validate),
      "validate($self, level=\"structure\")\n--\n\n"
-     "Check that this is a valid Arrow array. Returns notes on what is unusual\n"
-     "but valid, as a tuple of str.\n\n"
+     "Check that this is a valid Arrow array.\n\n"
      "Parameters\n----------\n"
      "level : {\"structure\", \"full\"}\n"
      "    \"structure\" checks the structs once more and reads no buffer.\n"
@@ -618,18 +641,26 @@ static PyMethodDef array_methods[] = {
      "    ids, run ends, dictionary indices, views, UTF-8, decimals, dates\n"
      "    and times. The host waits for the event. Device memory that the host\n"
      "    cannot read is copied to it in pieces of 1 MiB.\n\n"
+     "Returns\n-------\ntuple of str\n    Notes on what is unusual but valid.\n\n"
      "Raises\n------\n"
      "InvalidArrowError\n    The message has the row and the value of the first "
      "fault, `path` the\n    node.\n"
      "ExchangeError\n    The device has no runtime, or a graph is being "
-     "captured.\n"},
+     "captured.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abc\").validate(\"full\")\n"
+     "()"},
     {"to_pylist", array_to_pylist, METH_NOARGS,
      "to_pylist($self)\n--\n\n"
      "The values as a list of Python objects, for interactive use.\n\n"
      "Nanoseconds that datetime cannot hold are pandas' Timestamp and\n"
      "Timedelta where pandas is imported, else a ValueError. Raises\n"
      "ExchangeError if the host cannot read the memory, and ValueError for\n"
-     "structs with two fields of one name.\n"},
+     "structs with two fields of one name.\n\n"
+     "Returns\n-------\nlist\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abc\").to_pylist()\n"
+     "[97, 98, 99]"},
     {"equals", ad_array_equals, METH_O,
      "equals($self, other, /)\n--\n\n"
      "Whether both have the same type, length, nulls and values.\n\n"
@@ -645,7 +676,10 @@ static PyMethodDef array_methods[] = {
      "Raises\n------\n"
      "InvalidArrowError\n    Offsets, run ends, indices or views are invalid.\n"
      "ExchangeError\n    The device has no runtime, or a graph is being "
-     "captured.\n"},
+     "captured.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abc\").equals(bytearray(b\"abc\"))\n"
+     "True"},
     AD_ARRAY_PROMPT_METHODS,
     {NULL, NULL, 0, NULL},
 };
@@ -700,6 +734,8 @@ static PyType_Slot array_slots[] = {
     {Py_tp_doc,
      "A typed Arrow array on a device: a column, or a record batch (struct).\n"
      "Immutable; created by arrowdev.array() or arrowdev.record_batch().\n\n"
+     "array[i] is a value, array[i:j] and array[name] are views. Iteration and\n"
+     "array[i] need memory that the host can read.\n\n"
      "It is exported by the Arrow PyCapsule protocol, device and host. A type\n"
      "that has a tensor is also exported by DLPack, the array interfaces and\n"
      "the buffer protocol. hasattr() tells which of them this array supports."},

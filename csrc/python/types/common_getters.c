@@ -236,7 +236,11 @@ const PyMethodDef ad_common_methods[] = {
      "is_ready($self)\n--\n\n"
      "Whether the data are ready now, without waiting.\n\n"
      "Raises ExchangeError if work is pending on a device whose runtime is\n"
-     "not available, and DeviceError if the work failed."},
+     "not available, and DeviceError if the work failed.\n\n"
+     "Returns\n-------\nbool\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abc\").is_ready()\n"
+     "True"},
     {"synchronize", synchronize, METH_NOARGS,
      "synchronize($self)\n--\n\n"
      "Block the host until the data are ready. Raises as is_ready()."},
@@ -252,7 +256,14 @@ const PyMethodDef ad_common_methods[] = {
      "on return. Pinned and managed memory becomes memory of the host or of\n"
      "its device without a copy.\n\n"
      "Raises ExchangeError if no runtime can copy there, MemoryError if the\n"
-     "device has too little memory left, DeviceError if the runtime fails."},
+     "device has too little memory left, DeviceError if the runtime fails.\n\n"
+     "Returns\n-------\nAn object of the same class.\n\n"
+     "Examples\n--------\n"
+     ">>> from arrowdev.testing import software_device\n"
+     ">>> with software_device():\n"
+     "...     there = ad.array(b\"abc\").to(\"ext_dev:0\")\n"
+     "...     there.to(\"cpu\").to_pylist()\n"
+     "[97, 98, 99]"},
     {"__array__", AD_METHOD(as_numpy),
      "__array__($self, dtype=None, copy=None)\n--\n\n"
      "The data as a NumPy array. Raises ExchangeError, with a hint, for\n"
@@ -263,7 +274,11 @@ const PyMethodDef ad_common_methods[] = {
      "torch.Tensor or pyarrow.Array, by the fastest way that the\n"
      "class offers. A UserWarning tells that the class ignores the read-only\n"
      "flag of the memory.\n\n"
-     "Raises TypeError for a class that arrowdev does not know."},
+     "Raises TypeError for a class that arrowdev does not know.\n\n"
+     "Returns\n-------\nAn instance of `cls`.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.array(b\"abc\").into(memoryview).tolist()\n"
+     "[97, 98, 99]"},
     {"__reduce_ex__", ad_reduce, METH_O,
      "__reduce_ex__($self, protocol, /)\n--\n\n"
      "What pickle calls. Waits for the data and, if the host cannot read\n"

@@ -215,7 +215,11 @@ static PyMethodDef device_methods[] = {
      "use on `stream` (default: that of use_stream(), else arrowdev's own).\n\n"
      "Raises ValueError for nbytes < 0, MemoryError if the device has too\n"
      "little memory left, ExchangeError if the device has no runtime, and\n"
-     "DeviceError if the runtime fails."},
+     "DeviceError if the runtime fails.\n\n"
+     "Returns\n-------\nBuffer\n\n"
+     "Examples\n--------\n"
+     ">>> ad.device(\"cpu\").empty(16).nbytes\n"
+     "16"},
     {"synchronize", device_synchronize, METH_NOARGS,
      "synchronize($self)\n--\n\n"
      "Block the host until all work on the device is complete. Raises\n"

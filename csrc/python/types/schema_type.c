@@ -199,7 +199,11 @@ static PyMethodDef schema_methods[] = {
      "Whether both are the same type: formats, nullability, children with\n"
      "their names, dictionary; with check_metadata also the metadata. The\n"
      "name of the schema itself is ignored. `other` is anything that\n"
-     "arrowdev.schema() takes."},
+     "arrowdev.schema() takes.\n\n"
+     "Returns\n-------\nbool\n\n"
+     "Examples\n--------\n"
+     ">>> ad.schema(\"int8\").equals(\"c\")\n"
+     "True"},
     {"__arrow_c_schema__", schema_arrow_c_schema, METH_NOARGS,
      "__arrow_c_schema__($self)\n--\n\n"
      "Export as a capsule \"arrow_schema\"."},

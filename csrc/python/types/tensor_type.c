@@ -398,10 +398,17 @@ static PyMethodDef tensor_methods[] = {
      "data. By default the data are ready, unless\n    the owner is an Array, "
      "Tensor or Buffer on this device: its event is kept.\n"
      "readonly : bool\n\n"
+     "Returns\n-------\nTensor\n\n"
      "Raises\n------\n"
      "ExchangeError\n    An extent is negative, the size overflows, a null "
      "pointer has elements,\n    or the memory is on another device.\n"
-     "ValueError, TypeError\n    An argument has a wrong value or type."},
+     "ValueError, TypeError\n    An argument has a wrong value or type.\n\n"
+     "Examples\n--------\n"
+     ">>> import array\n"
+     ">>> owner = array.array(\"i\", [1, 2, 3])\n"
+     ">>> address, length = owner.buffer_info()\n"
+     ">>> ad.Tensor.from_pointer(address, (length,), \"int32\", \"cpu\", owner=owner)\n"
+     "<arrowdev.Tensor int32 (3,) on cpu: [1, 2, 3]>"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -463,6 +470,8 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_doc,
      "A strided N-dimensional array on a device. Immutable; created by\n"
      "arrowdev.tensor(), arrowdev.from_dlpack() or Tensor.from_pointer().\n\n"
+     "tensor[key] is a view, with ints, slices, ... and None as in NumPy, on any\n"
+     "device; an int for every dimension gives a 0-d Tensor.\n\n"
      "It is exported by DLPack, the array interfaces, the buffer protocol and\n"
      "Arrow; hasattr() tells which of them this tensor supports."},
     {0, NULL},
