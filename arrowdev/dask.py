@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["deserialize", "serialize"]
 
 
+class _UsePickle(NotImplementedError, TypeError):
+    """Dask tries the next family after the first, and its own pickler goes on after the second."""
+
+
 def serialize(
     value: Any, context: dict[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[memoryview]]:
     """The header and the frames of the family "dask". The frames are the memory of `value`."""
     if (context or {}).get("pickle-protocol", 5) >= 5:
-        # The family "pickle" comes next. Every worker can read that.
-        raise NotImplementedError("pickle does the same")
+        raise _UsePickle("pickle sends the same frames, and every worker can read it")
     frames: list[memoryview] = []
     data = pickle.dumps(value, 5, buffer_callback=lambda buffer: frames.append(buffer.raw()))
     return {"pickle": data}, frames

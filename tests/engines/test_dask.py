@@ -93,6 +93,25 @@ class TestFrames:
             again.__dlpack__()
 
 
+def test_array_beside_what_only_dask_can_pickle(monkeypatch):
+    class Local:
+        """No pickle can name it."""
+
+        def __reduce__(self):
+            raise RuntimeError("not by pickle")
+
+    monkeypatch.setitem(distributed.protocol.dask_serialize._lookup, Local, lambda x: ({}, [b"y"]))
+    monkeypatch.setitem(distributed.protocol.dask_deserialize._lookup, Local, np.size)
+    array = ad.array(np.arange(99))
+    frames = []
+    data = distributed.protocol.pickle.dumps([Local(), array], buffer_callback=frames.append)
+    assert [address(frame.raw()) for frame in frames] == [array.buffers[1].data_ptr]
+    monkeypatch.delitem(distributed.protocol.dask_serialize._lookup, Local)
+    with pytest.raises(RuntimeError, match="not by pickle"):
+        distributed.protocol.pickle.dumps([Local(), array])
+    assert len(data) < 1000
+
+
 def test_what_is_written_to_disk_is_read_again():
     for name, sample in samples().items():
         assert values(deserialize_bytes(serialize_bytes(sample))) == values(sample), name
