@@ -12,8 +12,8 @@ from arrowdev.testing import software_device
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-import numpy as np  # noqa: E402
-import pyarrow as pa  # noqa: E402
+import numpy as np
+import pyarrow as pa
 
 FOLDER = compiler.ROOT / "docs" / "libraries"
 TABLE = re.compile(r"^\| what \| reason \| what to do \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", re.M)
