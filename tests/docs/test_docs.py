@@ -171,7 +171,7 @@ def test_landing_page_has_the_figures_of_the_matrix():
         for line in re.findall(r">(\d+ zero-copy, [^<]*)<", picture)
     )
     n_pairs = sum(through)
-    assert f"Of {n_pairs} pairs of libraries, {through[0]} share memory through" in page
+    assert f"Of {n_pairs} pairs of producers and consumers, {through[0]} share memory" in page
     assert f"By their own functions {directly[0]} do" in page
 
 
