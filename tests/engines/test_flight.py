@@ -82,3 +82,20 @@ def test_stream_is_put(client):
             writer.write_batch(batch)
         writer.done_writing()
         assert metadata.read().to_pybytes() == b"8"
+
+
+def test_batches_on_a_device_go_through_the_host(client, software):
+    def batches():
+        return ad.array_stream(
+            ad.record_batch({"x": np.arange(n)}).to("ext_dev:0") for n in (3, 5)
+        )
+
+    with pytest.raises(TypeError, match="__arrow_c_stream__"):
+        pa.RecordBatchReader.from_stream(batches())
+    reader = pa.RecordBatchReader.from_stream(batches().to("cpu"))
+    writer, metadata = client.do_put(flight.FlightDescriptor.for_path("x"), reader.schema)
+    with writer:
+        for batch in reader:
+            writer.write_batch(batch)
+        writer.done_writing()
+        assert metadata.read().to_pybytes() == b"8"
