@@ -85,7 +85,7 @@ class Dask:
         self.stack = contextlib.ExitStack()
         dask.config.set({"distributed.worker.preload": ["arrowdev.dask"]})
         cluster = distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit=0
         )
         self.client = self.stack.enter_context(
             distributed.Client(self.stack.enter_context(cluster))

@@ -34,7 +34,7 @@ def cluster_of(n_workers, **options):
         n_workers=n_workers,
         threads_per_worker=1,
         processes=True,
-        dashboard_address=None,
+        dashboard_address=":0",
         memory_limit=0,
         **options,
     )
