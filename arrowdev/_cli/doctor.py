@@ -205,7 +205,8 @@ def not_installed(found):
 
 
 def kind_of(is_good):
-    return {True: "good", False: "bad", None: None}[is_good]
+    """Return the colour of a name. What a machine does not have is no error."""
+    return {True: "good", False: "faint", None: None}[is_good]
 
 
 def section(title, rows, paint):

@@ -18,6 +18,7 @@ p { margin: .4rem 0; } .faint, caption { color: var(--faint); }
 table { border-collapse: collapse; font-size: 13px; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: left;
   vertical-align: top; overflow-wrap: anywhere; }
+th { white-space: nowrap; }
 .numbers td, .numbers th { text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 .numbers th:first-child, .numbers td:first-child { text-align: left; }

@@ -105,6 +105,7 @@ class TestSchema:
             with pytest.raises(AttributeError, match=f"{name} is not known yet.*get_schema"):
                 getattr(stream, name)
         assert repr(stream) == "<arrowdev.AsyncArrayStream, open>"
+        assert stream._repr_html_() is None  # so that a notebook shows the repr
 
     def test_get_schema_waits_and_property_stays(self):
         async def main():
@@ -122,6 +123,8 @@ class TestSchema:
         assert stream.device_type is ad.DeviceType.CPU
         assert stream.metadata == {b"rows": b"12", b"source": b"here"}
         assert repr(stream) == "<arrowdev.AsyncArrayStream, closed>"
+        caption = "<caption>arrowdev.AsyncArrayStream, closed</caption>"
+        assert caption in stream._repr_html_() and "<td>int64</td>" in stream._repr_html_()
 
     def test_never_arrives(self):
         async def main():

@@ -176,7 +176,7 @@ def test_doctor_in_colours(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert command.main(["doctor"]) == 0
     coloured = capsys.readouterr().out
-    assert "\x1b[31mcuda  \x1b[0m  no   no <driver>" in coloured
+    assert "\x1b[2mcuda  \x1b[0m  no   no <driver>" in coloured
     assert "\x1b[32mopencl\x1b[0m  yes  OpenCL 3, 1 device" in coloured
     monkeypatch.setenv("NO_COLOR", "1")
     assert command.main(["doctor"]) == 0
