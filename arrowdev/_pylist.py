@@ -366,15 +366,16 @@ def _duration(array, unit, valid):
 def _zone(name):
     if name in ("UTC", "Etc/UTC"):  # without the files of tzdata
         return datetime.timezone.utc
-    if name[:1] in "+-":
-        hours, minutes = name[1:].split(":")
-        delta = datetime.timedelta(hours=int(hours), minutes=int(minutes))
-        return datetime.timezone(-delta if name[0] == "-" else delta)
     import zoneinfo
 
     try:
+        if name[0] in "+-":
+            hours, minutes = name[1:].split(":")
+            delta = datetime.timedelta(hours=int(hours), minutes=int(minutes))
+            return datetime.timezone(-delta if name[0] == "-" else delta)
         return zoneinfo.ZoneInfo(name)
-    except zoneinfo.ZoneInfoNotFoundError as error:
+    # A name may be that of a folder, or none of a file, or no offset.
+    except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError) as error:
         raise ValueError(
             f"the time zone {name!r} is not known here; install tzdata, or use "
             f".view('int64'){_WHERE}"

@@ -271,6 +271,16 @@ def test_deep_nesting_is_cut():
     assert quick(lambda: array).endswith(", on cpu: [[[[[[...]]]]], [[[[[...]]]]]]>")
 
 
+@looped(
+    "zone", ["Europe", "/etc/passwd", "../x", "x" * 300, ".", "zone.tab", "+99:99", "+x", "-1"]
+)
+def test_time_zone_that_is_none(zone):
+    array = ad.Array.from_buffers(f"tsu:{zone}", 1, [None, np.array([7], "i8")])
+    assert values(array) == "[7 us]"
+    with pytest.raises(ValueError, match=r"the time zone '.*' is not known here"):
+        array.to_pylist()
+
+
 def test_decimal_of_a_huge_scale():
     type = ad.schema("d:9,-2147483647")
     array = ad.Array.from_buffers(type, 1, [None, np.array([7, 0], "i8")])
