@@ -307,7 +307,10 @@ def test_ends_of_an_async_stream():
         consumer, producer, _ = shared
         assert consumer.condition in ("open", "closed", "handed over")
         consumer.poll_schema()
-        producer.is_ended, producer.fileno(), producer.clear_waker()
+        producer.is_ended, producer.fileno()
+
+    def clear(shared):
+        shared[1].clear_waker()
 
     def close(shared):
         time.sleep(1e-4)
@@ -334,8 +337,9 @@ def test_ends_of_an_async_stream():
         shared[0].cancel()
         shared[1].fail(ValueError("broken"))
 
-    for last in close, cancel, pump:
-        uses = [quietly(use) for use in (put, pop, look, wait, put, pop, look, last)]
+    # A pump waits for the waker that clear_waker() clears.
+    for last, other in (close, clear), (cancel, clear), (pump, look):
+        uses = [quietly(use) for use in (put, pop, look, wait, put, pop, other, last)]
         for found in race(make, *uses):
             assert len(found[0]) <= 10 * N * N_BATCHES
 
@@ -362,45 +366,36 @@ def test_more_types_than_the_cache_holds():
 
 
 def test_class_changes_during_imports():
-    """Its attributes, its bases, and the dict of its instance."""
+    """Its attributes, and the dict of its instance. (Assignments to `__bases__` race in CPython
+    itself, as of 3.13.)"""
 
     def make():
-        class Base:
+        class Producer:
             def __arrow_c_array__(self, requested_schema=None):
                 return column().__arrow_c_array__()
 
-        class Other(Base):
+        class Inherits(Producer):
             pass
 
-        class Producer(Base):
-            pass
+        return Inherits()
 
-        return Producer(), Other
-
-    def take(shared):
+    def take(producer):
         for _ in range(20):
-            try:
-                assert ad.array(shared[0]).null_count == ROWS // 2
-            except TypeError as error:
-                if "speaks none" not in str(error):
-                    raise
+            assert ad.array(producer).null_count == ROWS // 2
 
-    def change_bases(shared):
-        type(shared[0]).__bases__ = (shared[1],)
-        type(shared[0]).__bases__ = shared[1].__bases__
+    def change_dict(producer):
+        producer.__dict__ = {"x": 1}
+        producer.y = 2
 
-    def change_attributes(shared):
-        type(shared[0]).__arrow_c_array__ = Shows.__init__
-        del type(shared[0]).__arrow_c_array__
+    def change_attributes(producer):
+        type(producer).__arrow_c_array__ = Shows.__init__
+        del type(producer).__arrow_c_array__
 
-    def change_dict(shared):
-        shared[0].__dict__ = {"x": 1}
+    def is_offered(producer):
+        assert "__arrow_c_array__" in ad.protocols(producer)
 
-    def is_offered(shared):
-        assert "__arrow_c_array__" in ad.protocols(shared[0])
-
-    race(make, take, take, repeat(change_bases), take, repeat(change_dict), repeat(is_offered))
-    race(make, take, take, repeat(change_attributes), take, errors=TypeError)
+    race(make, take, repeat(change_dict), take, repeat(is_offered))
+    race(make, take, take, repeat(change_attributes), take, errors=(TypeError, AttributeError))
 
 
 def test_interface_dict_changes_during_imports():
