@@ -128,9 +128,13 @@ ad_log_python(const char *format, ...)
     Py_XDECREF(text);
 }
 
+/* A second import changes nothing: other threads may be writing. */
 int
 ad_logging_init(void)
 {
+    if (logging_name != NULL) {
+        return 0;
+    }
     logging_name = PyUnicode_InternFromString("logging");
     if (logging_name == NULL) {
         return -1;
