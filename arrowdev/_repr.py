@@ -42,14 +42,10 @@ _UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
 
 
 class _Budget:
-    """How many more values a repr shows."""
+    """How many more values a repr shows. A list or struct is one, and so is each of its values."""
 
     def __init__(self, n=MAX_VALUES):
         self.n = n
-
-    def take(self):
-        self.n -= 1
-        return self.n >= 0
 
 
 # --- rows of an array ---------------------------------------------------------
@@ -86,16 +82,15 @@ def _sequence(array, start, stop, edge, depth, budget, show=None):
 
 def _row(array, row, depth, budget):
     """Return the text of a row, which may hold anything."""
+    budget.n -= 1
     try:
         if not 0 <= row < len(array):
             return UNREADABLE
         one = array.slice(row, 1)
         if not _is_valid(one):
-            budget.take()
             return "None"
         return _value(one, depth, budget)
     except _FAILURES:
-        budget.take()
         return UNREADABLE
 
 
@@ -111,11 +106,7 @@ def _value(one, depth, budget):
         [index] = _pylist._fixed(one, _pylist._FIXED[kind])
         return _row(one.dictionary, index, depth, budget)
     if kind.startswith("+"):
-        if depth >= MAX_DEPTH:
-            budget.take()
-            return MORE
-        return _nested(one, kind, depth, budget)
-    budget.take()
+        return _nested(one, kind, depth, budget) if depth < MAX_DEPTH else MORE
     return _leaf(one, kind)
 
 
@@ -148,7 +139,6 @@ def _nested(one, kind, depth, budget):
         size = int(kind[3:])
         dtype, _, _ = _core._extension(one.schema)
         if dtype is not None:  # one element, which lanes or a pair of floats make up
-            budget.take()
             return repr(_pylist.scalar(one, 0)) if size <= 16 else UNREADABLE
         return _list(child, size * one.offset, size * (one.offset + 1), depth, budget)
     if kind == "+s":
@@ -160,11 +150,12 @@ def _nested(one, kind, depth, budget):
 
 def _struct(one, depth, budget):
     texts = []
-    for child in itertools.islice(one.children, MAX_FIELDS):
+    for child in one.children:
+        if len(texts) == MAX_FIELDS or budget.n <= 0:
+            texts.append(MORE)
+            break
         text = _row(child, one.offset, depth + 1, budget)
         texts.append(f"{_cut_text(child.schema.name)}: {text}")
-    if len(one.children) > MAX_FIELDS:
-        texts.append(MORE)
     return "{" + ", ".join(texts) + "}"
 
 
@@ -289,6 +280,7 @@ def _block(tensor, budget, indent):
     """Return nested brackets; the elements of each row are on one line."""
     if tensor.ndim == 0:
         return _row(_core.array(tensor[None]), 0, 0, budget)
+    budget.n -= 1
     texts = []
     for i in _edges(0, len(tensor), EDGE if tensor.ndim == 1 else EDGE_BELOW):
         if i is None or budget.n <= 0:

@@ -281,6 +281,21 @@ def test_time_zone_that_is_none(zone):
         array.to_pylist()
 
 
+def test_wide_nesting_is_cut():
+    """Each of the levels is short, and their product is not."""
+    row, rows = "x" * 40, []
+    for _ in range(5):
+        row, rows = {f"f{i}": row for i in range(6)}, [rows] * 7
+    for values in ([[row]] * 12, [rows] * 12):
+        column = ad.array(pa.array(values))
+        assert len(repr(column)) < 2 * LONGEST
+        table = ad.record_batch({f"c{i}": column for i in range(20)})._repr_html_()
+        assert len(table) < 100 * LONGEST
+    zero = np.zeros(1)
+    empty = ad.Tensor.from_pointer(zero.ctypes.data, (9,) * 8 + (0,), "int8", "cpu", owner=zero)
+    assert len(repr(empty)) < LONGEST
+
+
 def test_decimal_of_a_huge_scale():
     type = ad.schema("d:9,-2147483647")
     array = ad.Array.from_buffers(type, 1, [None, np.array([7, 0], "i8")])
