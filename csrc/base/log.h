@@ -1,6 +1,10 @@
 /* Messages for the logger "arrowdev": each copy, each wait and each refusal,
  * with its reason.
  *
+ * The code that knows the reason writes the message: AD_LOG_COPY() beside the
+ * copy, ad_log() in order/sync.c for all waits, and ad_raise() for refusals
+ * (support/errors.c).
+ *
  * The core does not know the interpreter. The Python layer sets hooks that
  * find out whether the logger is enabled, and write (support/logging.c). While
  * the logger is off a message costs one load and one branch. A message may run
