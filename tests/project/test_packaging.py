@@ -1,8 +1,11 @@
 """What an index, a wheel and a recipe say and hold."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -64,3 +67,29 @@ def test_wheel_runs_without_a_compiler(tmp_path):
     assert install.returncode == 0, install.stderr
     matrix = run("arrowdev", "matrix")
     assert matrix.returncode == 0 and "zero-copy" in matrix.stdout, matrix.stdout + matrix.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_sdist_has_what_the_tests_read(tmp_path):
+    build = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", tmp_path]
+    build += ["sdist", "--dist-dir", tmp_path]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path)
+    tree = tmp_path / f"arrowdev-{arrowdev.__version__}"
+    shutil.copy(arrowdev._core.__file__, tree / "arrowdev")
+    readers = ["packaging", "layering", "shape_of_code"]
+    for arguments in [
+        ["--collect-only"],
+        ["-m", "not slow", *(f"tests/project/test_{name}.py" for name in readers)],
+    ]:
+        found = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": "", "ARROWDEV_NO_SKIPS": "0"},
+            capture_output=True,
+            text=True,
+        )
+        assert found.returncode == 0, found.stdout + found.stderr
