@@ -14,11 +14,15 @@ CRASH = re.compile(
 )
 
 
+# CPython 3.15 warns of its own module when a child of multiprocessing prints a traceback.
+WARNINGS = ["-W", "error", "-W", "ignore:Module globals is missing:DeprecationWarning"]
+
+
 def run(script, *arguments, code=0, allowed="", environment=None):
     """Runs a script to its end and returns its output."""
     path = [str(HELPERS), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-W", "error", str(FOLDER / f"{script}.py")]
+        [sys.executable, "-X", "faulthandler", *WARNINGS, str(FOLDER / f"{script}.py")]
         + [str(argument) for argument in arguments],
         capture_output=True,
         text=True,
