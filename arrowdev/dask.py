@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 
-from distributed.protocol import dask_deserialize, dask_serialize
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 from arrowdev._core import Array, Buffer, Tensor
 
@@ -40,6 +40,8 @@ def deserialize(header: dict[str, Any], frames: list[memoryview]) -> Any:
     return pickle.loads(header["pickle"], buffers=frames)
 
 
+_serializers: Any = dask_serialize  # Dask has no types
+_deserializers: Any = dask_deserialize
 for _class in (Array, Tensor, Buffer):
-    dask_serialize.register(_class, serialize)
-    dask_deserialize.register(_class, deserialize)
+    _serializers.register(_class, serialize)
+    _deserializers.register(_class, deserialize)

@@ -789,7 +789,9 @@ def test_the_page_has_every_peer():
 
 def test_the_page_has_every_rule():
     listed = dict(
-        re.findall(r"^\| `([a-z_.]+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.M)
+        re.findall(
+            r"^\| `([a-z_]+\.[a-z_.]+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.M
+        )
     )
     expected = {
         rule.id: f"{rule.text}{'' if rule.level == 'must' else ' (recommended)'} | {rule.source}"
