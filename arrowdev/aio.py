@@ -527,15 +527,16 @@ async def produce(
     Examples
     --------
     >>> import asyncio
+    >>> async def source():
+    ...     yield b"ab"
+    ...     yield b"c"
+    >>> async def read(stream):
+    ...     return [len(batch) async for batch in stream]
     >>> async def main():
     ...     stream, handler = ad.aio.consumer()
-    ...     producing = asyncio.create_task(ad.aio.produce(handler, [b"ab", b"c"]))
-    ...     async with stream:
-    ...         sizes = [len(batch) async for batch in stream]
-    ...     await producing
-    ...     return sizes
+    ...     return await asyncio.gather(read(stream), ad.aio.produce(handler, source()))
     >>> asyncio.run(main())
-    [2, 1]
+    [[2, 1], None]
     """
     producer = _async_producer(handler)
     try:

@@ -44,8 +44,8 @@ int ad_thread_start(void *(*run)(void *context), void *context,
                     pthread_t *out);
 
 /* Whether the first and the last of `nbytes` bytes are mapped and readable, as
- * far as the system tells. For memory that only a struct of a producer vouches
- * for. True if nbytes is not positive. */
+ * far as the system tells. For addresses and sizes that a producer's struct
+ * states and nothing else confirms. True if nbytes is not positive. */
 bool ad_process_can_read(const void *data, int64_t nbytes);
 
 /* Initialize a condition whose timed waits follow AD_WAIT_CLOCK, so that a

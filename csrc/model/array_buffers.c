@@ -135,7 +135,7 @@ ad_array_nbytes(const ad_array *array, int64_t *out, ad_error *err)
     return add_tree(array, out, err);
 }
 
-/* --- memory that only the producer vouches for ---------------------------- */
+/* --- is the memory mapped? ------------------------------------------------ */
 
 /* Of the whole node, because the size of a slice's data is read at the node's
  * end. The size of a buffer may be in another one, which is checked first:

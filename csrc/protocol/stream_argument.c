@@ -544,7 +544,8 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
         return ad_sync_order(sync, NULL, consumer->stream, what, err);
     }
     /* Resolved now and on this thread: another thread may have another default
-     * stream, and a stream of another device would order nothing. */
+     * stream, and a stream of another device would order nothing. The calls are
+     * not grouped while messages are on, because a message may run any code. */
     ad_context expected = {device, NULL};
     bool holds = ad_stream_is_default(device, consumer->stream) &&
                  !ad_sync_is_done(sync) && !ad_log_is_on();

@@ -17,8 +17,8 @@ void ad_logging_connect(void);
  * interpreter finalizes the message is dropped. */
 void ad_log_python(const char *format, ...);
 
-/* For _log.py, which follows the logger's level: turn messages on or off; with None,
- * ask connect() before each. */
+/* For _log.py, which follows the logger's level: turn messages on or off; with
+ * None, ask connect() before each. */
 PyObject *ad_function_log_turn(PyObject *module, PyObject *is_on);
 
 /* For helpers in Python: write a message if messages are on. */

@@ -197,7 +197,6 @@ pass_on(void)
     }
 }
 
-/* A second import changes nothing: other threads may be waiting. */
 void
 ad_pass_on_exception(void)
 {
@@ -213,6 +212,7 @@ ad_pass_on_exception(void)
     pass_on();
 }
 
+/* A second import changes nothing: other threads may be waiting. */
 void
 ad_waiting_init(void)
 {

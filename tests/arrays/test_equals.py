@@ -110,7 +110,7 @@ def test_long_bitmaps_at_every_bit():
         other[at] = {None: True, True: False, False: None}[values[at]]
         changed = ad.array(pa.array([None] * (at % 5) + other))[at % 5 :]
         assert not equal(array, changed)
-        assert equal(array[: at + 0], changed[:at]) and equal(array[at + 1 :], changed[at + 1 :])
+        assert equal(array[:at], changed[:at]) and equal(array[at + 1 :], changed[at + 1 :])
         other[at] = values[at]
 
 

@@ -97,7 +97,7 @@ class TestObjectStore:
         assert len(ray.get(reference)) == N
         assert before - ray.available_resources()["object_store_memory"] < 2 * 8 * N
 
-    def test_is_read_by_numpy_pyarrow_and_torch(self):
+    def test_is_read_by_numpy_and_pyarrow(self):
         array = ray.get(ray.put(ad.array(np.arange(N))))
         address = array.buffers[1].data_ptr
         assert ad.convert(array, pa.Array).buffers()[1].address == address

@@ -6,10 +6,10 @@
 
 #include "support/objects.h"
 
-/* Whether the host can read the values at once: they are in memory of the
- * host, nothing that is known to be pending writes it, and it is there, which
- * only the producer vouches for. Managed memory does not count: a read would
- * move it, or fail while its device works. Makes no runtime call. */
+/* Whether the host can read the values at once: they are in host memory, no
+ * work on them is known to be pending, and their memory is mapped. A producer's
+ * struct may have a wrong address or length. Managed memory does not count: a
+ * read would move it, or fail while its device works. Makes no runtime call. */
 bool ad_can_show_array(const ad_array *array);
 bool ad_can_show_tensor(const ad_tensor *tensor);
 
