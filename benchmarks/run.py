@@ -347,10 +347,10 @@ def markdown_cells(row):
     unit = row["unit"]
     ours = quantity(row["ours"]["median"] if "ours" in row else row["value"], unit)
     floor = f"{row['of_floor']:.2f}x" if "floor" in row else ""
-    met = {True: ", met", False: ", **missed**", None: ""}[row["met"]]
+    met = {True: " ✓", False: " ✗", None: ""}[row["met"]]
     goal = f"{row['goal']}{met}" if row["goal"] else ""
     peers = [markdown_peer(peer, unit) for peer in row["peers"]] or [["", ""]]
-    first = [row["name"], ours, floor, *peers[0], goal]
+    first = [row["name"].replace("__", r"\_\_"), ours, floor, *peers[0], goal]
     return [first, *(["", "", "", *peer, ""] for peer in peers[1:])]
 
 
