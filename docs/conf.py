@@ -30,5 +30,13 @@ def drop_text_signature(app, what, name, obj, options, lines):
     lines[:] = re.sub(r"\A\s*\w+\(\$self.*?\n--\n+", "", text, flags=re.S).split("\n")
 
 
+def make_source_a_section(app, what, name, obj, options, lines):
+    """A last paragraph "Source: ..." is no entry of the section before it."""
+    text = "\n".join(lines)
+    section = r"\nReferences\n----------\n\1\n"
+    lines[:] = re.sub(r"\nSource: (.*?)\n(?=\n|\Z)", section, text, flags=re.S).split("\n")
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", drop_text_signature)
+    app.connect("autodoc-process-docstring", make_source_a_section, priority=400)
