@@ -281,70 +281,82 @@ def test_stream_is_closed_or_handed_over_during_a_read(kind):
         assert len(set(values)) == len(values)
 
 
-def test_ends_of_an_async_stream():
-    """All methods of both ends at once: each is done, or refused by a RuntimeError or a
-    BufferError, and no batch arrives twice."""
+class AsyncEnds:
+    """Both ends of an async stream, with what the threads of a race do to them."""
 
-    def make():
-        consumer, handler = _core._async_consumer(5, False)
-        return consumer, _core._async_producer(handler), [], itertools.count()
+    def __init__(self):
+        self.consumer, handler = _core._async_consumer(5, False)
+        self.producer = _core._async_producer(handler)
+        self.arrived = []
+        self.numbers = itertools.count()
 
-    def put(shared):
+    def put(self):
         """Each batch has other values, and more rows than those of the pump."""
         for _ in range(N_BATCHES):
-            i = next(shared[3])
-            shared[1].put(bytearray(i.to_bytes(2, "little")), {"i": str(i)})
-            shared[1].flush()
+            i = next(self.numbers)
+            self.producer.put(bytearray(i.to_bytes(2, "little")), {"i": str(i)})
+            self.producer.flush()
 
-    def pop(shared):
+    def pop(self):
         for _ in range(N_BATCHES):
-            found = shared[0].pop(True)
+            found = self.consumer.pop(True)
             if found is not None:
-                shared[2].append(tuple(found[0].to_pylist()))
+                self.arrived.append(tuple(found[0].to_pylist()))
 
-    def wait(shared):
-        shared[0].begin_wait()
-        shared[0].end_wait()
+    def wait(self):
+        self.consumer.begin_wait()
+        self.consumer.end_wait()
 
-    def look(shared):
-        consumer, producer, *_ = shared
-        assert consumer.condition in ("open", "closed", "handed over")
-        consumer.poll_schema()
-        producer.is_ended, producer.fileno()
+    def look(self):
+        assert self.consumer.condition in ("open", "closed", "handed over")
+        self.consumer.poll_schema()
+        self.producer.is_ended, self.producer.fileno()
 
-    def clear(shared):
-        shared[1].clear_waker()
+    def clear(self):
+        self.producer.clear_waker()
 
-    def close(shared):
+    def close(self):
         time.sleep(1e-4)
-        shared[1].close()
-        shared[0].close()
+        self.producer.close()
+        self.consumer.close()
 
-    def quietly(use):
-        def run(shared):
-            for _ in range(10):
-                try:
-                    use(shared)
-                except (RuntimeError, BufferError, ValueError, StopAsyncIteration):
-                    pass
-            return shared[2]
+    def pump(self):
+        self.producer.pump(ad.array_stream(numbers()))
+        while not self.producer.is_over():
+            self.pop()
 
-        return run
+    def cancel(self):
+        self.consumer.cancel()
+        self.producer.fail(ValueError("broken"))
 
-    def pump(shared):
-        shared[1].pump(ad.array_stream(numbers()))
-        while not shared[1].is_over():
-            pop(shared)
 
-    def cancel(shared):
-        shared[0].cancel()
-        shared[1].fail(ValueError("broken"))
+def refused_or_done(use):
+    """`use`, ten times. Both ends refuse what another thread's call rules out."""
 
+    def run(ends):
+        for _ in range(10):
+            try:
+                use(ends)
+            except (RuntimeError, BufferError, ValueError, StopAsyncIteration):
+                pass
+        return ends.arrived
+
+    return run
+
+
+def test_ends_of_an_async_stream():
+    """No batch arrives twice, whatever calls come at once."""
+    e = AsyncEnds
     arrived = []
-    # A pump waits for the waker that clear_waker() clears.
-    for last, other in (look, clear), (close, clear), (cancel, clear), (pump, look):
-        uses = [quietly(use) for use in (put, pop, look, wait, put, pop, other, last)]
-        arrived += [found[0] for found in race(make, *uses)]
+    # A pump waits for the waker that clear() clears.
+    for last, other in (
+        (e.look, e.clear),
+        (e.close, e.clear),
+        (e.cancel, e.clear),
+        (e.pump, e.look),
+    ):
+        uses = [e.put, e.pop, e.look, e.wait, e.put, e.pop, other, last]
+        arrived += [found[0] for found in race(AsyncEnds, *map(refused_or_done, uses))]
     assert any(arrived)
     for batches in arrived:
         assert len(set(batches)) == len(batches)
