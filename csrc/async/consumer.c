@@ -145,6 +145,7 @@ take_queued(ad_async_consumer *self)
     int64_t n = self->count - (self->n_cancelling > 0 && self->count > 0);
     self->n_taken += n;
     self->count -= n;
+    self->is_starved = self->n_received == self->n_requested;
 }
 
 static ad_async_slot
@@ -154,6 +155,17 @@ pop_taken(ad_async_consumer *self)
     self->head = (self->head + 1) % self->options.queue_size;
     self->n_taken--;
     return slot;
+}
+
+/* Half a queue is requested at a time, so that the producer goes on while the
+ * user works on the rest. A producer that has sent all that was requested waits:
+ * the last batch of a group requests the rest, because the user will wait next,
+ * and one wake-up of the producer then fills the whole queue. */
+static bool
+is_request_due(const ad_async_consumer *self)
+{
+    return self->n_owed * 2 >= self->options.queue_size ||
+           (self->is_starved && self->n_taken == 0);
 }
 
 /* Requests as many batches as were popped; or sends a cancel that could not be
@@ -309,7 +321,8 @@ ad_async_consumer_pop(ad_async_consumer *self, ad_async_batch *out,
     }
     ad_async_slot taken = pop_taken(self);
     int64_t number = ++self->n_popped;
-    if (++self->n_owed * 2 >= self->options.queue_size ||
+    self->n_owed++;
+    if (is_request_due(self) ||
         atomic_load_explicit(&self->wants_cancel, memory_order_relaxed)) {
         tell_producer(self);
     }

@@ -46,6 +46,7 @@ struct ad_async_consumer {
     int64_t n_taken;
     int64_t n_popped;
     int64_t n_owed;        /* popped, but not requested again yet */
+    bool is_starved;       /* the producer had no request left at the take */
     pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t quiet;  /* n_calls decreased */
     int n_calls;           /* threads inside request() or cancel() */

@@ -101,8 +101,7 @@ test_requests_keep_the_queue_bounded(void)
             while (sent < producer.n_requested) {
                 CHECK_INT(say_batch(&producer, sent++), 0);
             }
-            CHECK(sent - popped >= 1);
-            CHECK(sent - popped <= size);
+            CHECK_INT(sent - popped, size); /* all that was popped */
             for (; popped < sent; popped++) {
                 expect_batch(consumer, popped);
             }
@@ -112,6 +111,22 @@ test_requests_keep_the_queue_bounded(void)
         say_release(&producer);
         ad_async_consumer_close(consumer);
     }
+    check_nothing_lives();
+}
+
+static void
+test_requests_of_half_a_queue(void)
+{
+    fake_producer producer;
+    ad_async_consumer *consumer = consumer_with_schema(5, &producer);
+    for (int i = 0; i < 12; i++) { /* the producer never waits for a request */
+        CHECK_INT(say_batch(&producer, i), 0);
+        expect_batch(consumer, i);
+        CHECK_INT(producer.n_requests, 1 + (i + 1) / 3);
+    }
+    say_end(&producer);
+    say_release(&producer);
+    ad_async_consumer_close(consumer);
     check_nothing_lives();
 }
 
@@ -464,6 +479,7 @@ main(void)
         CHECK_TEST(test_moved_handler),
         CHECK_TEST(test_empty_stream),
         CHECK_TEST(test_requests_keep_the_queue_bounded),
+        CHECK_TEST(test_requests_of_half_a_queue),
         CHECK_TEST(test_batch_of_an_accessible_type),
         CHECK_TEST(test_one_wake_per_wait),
         CHECK_TEST(test_error_comes_after_the_batches_before_it),
