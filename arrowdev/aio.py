@@ -8,6 +8,7 @@ a wait.
 
 from __future__ import annotations
 
+import os
 import sys
 from time import monotonic
 
@@ -15,7 +16,7 @@ from arrowdev._core import _async_consumer, _async_producer, array_stream, proto
 
 TYPE_CHECKING = False  # typing itself would cost a millisecond of import
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Any, NoReturn
 
@@ -81,6 +82,44 @@ async def _wait_readable(descriptor: int) -> None:
     finally:
         if not loop.is_closed():
             loop.remove_reader(descriptor)
+
+
+class _Watch:
+    """A waker that an event loop of asyncio watches, which alone keeps this object.
+
+    The loop takes longer to begin and to end that than a wait takes, so it watches on
+    between the waits. A wake-up for which nobody waits ends it: a stream that is closed or
+    garbage-collected causes one.
+    """
+
+    __slots__ = ("__weakref__", "_descriptor", "_woken", "loop")
+
+    def __init__(self, descriptor: int, loop: Any) -> None:
+        self._descriptor = os.dup(descriptor)  # that of the waker may be closed first
+        self.loop = loop
+        self._woken: Any = None
+        loop.add_reader(self._descriptor, self._on_wake)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    async def wait(self) -> None:
+        self._woken = self.loop.create_future()
+        try:
+            await self._woken
+        finally:
+            self._woken = None
+
+    def _on_wake(self) -> None:
+        if self._woken is None or self._woken.done():
+            self.loop.remove_reader(self._descriptor)
+        else:
+            os.read(self._descriptor, 8)  # clears the waker
+            self._woken.set_result(None)
+
+
+def _no_watch() -> None:
+    """The watch of a stream that has none."""
 
 
 class _AsyncioScope:
@@ -208,11 +247,12 @@ class AsyncArrayStream:
     Source: specification, "Async Device Stream Interface".
     """
 
-    __slots__ = ("__weakref__", "_consumer", "_description")
+    __slots__ = ("__weakref__", "_consumer", "_description", "_watch")
 
     def __init__(self, consumer: _AsyncConsumer) -> None:
         self._consumer = consumer
         self._description: _Description | None = None
+        self._watch: Callable[[], _Watch | None] = _no_watch
 
     def _poll_schema(self) -> _Description | None:
         """The schema, device type and metadata, which stay known after the end."""
@@ -290,12 +330,26 @@ class AsyncArrayStream:
         """Wait until something may have arrived."""
         descriptor = self._consumer.begin_wait()
         try:
-            await _wait_readable(descriptor)
+            if _trio() is not None:
+                await _wait_readable(descriptor)
+            else:
+                await self._watch_in_loop(descriptor).wait()
         except BaseException:
             self._consumer.close()
             raise
         finally:
             self._consumer.end_wait()
+
+    def _watch_in_loop(self, descriptor: int) -> _Watch:
+        import asyncio
+        import weakref
+
+        loop = asyncio.get_running_loop()
+        watch = self._watch()
+        if watch is None or watch.loop is not loop:
+            watch = _Watch(descriptor, loop)
+            self._watch = weakref.ref(watch)
+        return watch
 
     def cancel(self) -> None:
         """Ask the producer to stop. From any thread, any number of times.

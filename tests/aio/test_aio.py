@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import os
 import threading
 import weakref
 
@@ -554,6 +555,33 @@ class TestLoops:
         loop.run_until_complete(anext(stream))
         loop.close()
         del stream
+        producer.join()
+
+    @pytest.mark.parametrize("end", ["closed", "collected"])
+    def test_loop_watches_until_the_stream_is(self, end):
+        """One watch serves all waits, and its descriptor is closed with the stream."""
+        producer = async_peer.Producer(-1, delay_us=100)
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            watched = []
+
+            def add_reader(descriptor, callback):
+                watched.append(descriptor)
+                type(loop).add_reader(loop, descriptor, callback)
+
+            loop.add_reader = add_reader
+            before = len(os.listdir("/proc/self/fd"))
+            stream = aio.connect(producer)
+            for _ in range(20):
+                await anext(stream)
+            assert len(watched) == 1
+            if end == "closed":
+                await stream.aclose()
+            del stream
+            await until(lambda: len(os.listdir("/proc/self/fd")) == before)
+
+        run(main())
         producer.join()
 
     def test_weak_reference(self):

@@ -33,12 +33,16 @@ drop_queue(ad_consumer_queue *queue)
     ad_py_restore_exception(saved);
 }
 
-/* With the lock of the object. The result is to be dropped without it. */
+/* With the lock of the object. The result is to be dropped without it. The
+ * wake-up ends the event loop's watch over the waker (arrowdev/aio.py). */
 static ad_consumer_queue *
 take_queue(consumer_object *self)
 {
     ad_consumer_queue *queue = self->queue;
     self->queue = NULL;
+    if (queue != NULL) {
+        ad_waker_wake(queue->waker);
+    }
     return queue;
 }
 
