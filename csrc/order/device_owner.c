@@ -380,39 +380,60 @@ replace_free_stream(device_owner *self)
     ad_defer_release(ad_owner_ref(self->inner), memory->context, NULL, 0);
 }
 
-/* A forked child leaves the memory alone, because the parent releases it. */
+/* Release the memory after its uses, where there are any. A deferred release
+ * may complete before this function returns; the caller's reference on `inner`
+ * keeps `self`, which it may free along with `inner`. */
 static void
-device_owner_destroy(ad_owner *base)
+release_after_uses(device_owner *self)
 {
-    device_owner *self = (device_owner *)base;
-    ad_owner *inner = self->inner;
-    ad_owner *keep = self->free_stream_keep;
-    bool is_here = self->generation == ad_process_generation();
-    bool is_used = is_here && atomic_load(&self->streams) != NULL;
-    bool is_behind = self->is_behind_inner;
-    bool is_lost = is_here && (is_used || inner->ops == &memory_ops) &&
-                   is_free_stream_lost(self);
+    bool is_used = atomic_load(&self->streams) != NULL;
+    bool is_lost = is_free_stream_lost(self);
     if (is_used || is_lost) {
-        /* A deferred release may complete before this function returns, and
-         * may free `self` along with `inner`. */
-        ad_owner_ref(inner);
+        ad_owner_ref(self->inner);
         if (is_lost) {
             replace_free_stream(self);
         }
         release_after_streams(self);
         drop_streams(self);
     }
-    if (!is_behind) {
+}
+
+/* A forked child leaves the memory alone, because the parent releases it. */
+static inline void
+destroy(ad_owner *base, void (*unref)(ad_owner *))
+{
+    device_owner *self = (device_owner *)base;
+    ad_owner *inner = self->inner;
+    ad_owner *keep = self->free_stream_keep;
+    bool is_here = self->generation == ad_process_generation();
+    if (is_here && (atomic_load(&self->streams) != NULL ||
+                    inner->ops == &memory_ops)) {
+        release_after_uses(self);
+    }
+    if (!self->is_behind_inner) {
         free(self);
     }
     if (is_here) {
-        ad_owner_unref(inner);
+        unref(inner);
         ad_owner_unref(keep);
     }
 }
 
+static void
+device_owner_destroy(ad_owner *base)
+{
+    destroy(base, ad_owner_unref);
+}
+
+static void
+device_owner_destroy_with_gil(ad_owner *base)
+{
+    destroy(base, ad_owner_unref_with_gil);
+}
+
 static const ad_owner_ops device_owner_ops = {
     .destroy = device_owner_destroy,
+    .destroy_with_gil = device_owner_destroy_with_gil,
     .leaf = offsetof(device_owner, leaf),
     .name = "device owner",
 };
@@ -421,7 +442,7 @@ static const ad_owner_ops device_owner_ops = {
 
 /* By assignment: to clear the streams, too, would take longer than all the
  * rest. */
-static void
+static inline void
 init(device_owner *self, ad_owner *inner, ad_context context,
      const ad_stream_choice *free_stream)
 {
@@ -470,7 +491,7 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
     return AD_OK;
 }
 
-static ad_status
+static inline ad_status
 alloc(size_t size, const ad_owner_ops *ops, ad_context context,
       const ad_stream_choice *free_stream, ad_owner **inner, ad_owner **out,
       ad_error *err)
@@ -517,8 +538,7 @@ ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync)
     self->exempt = sync->stream;
     self->exempt_context = sync->context;
     self->exempt_thread = sync->thread;
-    self->exempt_identity =
-        ad_stream_recall(sync->context, sync->stream, NULL);
+    self->exempt_identity = ad_stream_recall(sync);
 }
 
 /* --- recording streams --------------------------------------------------- */

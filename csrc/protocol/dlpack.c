@@ -183,7 +183,8 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
         on.is_given = ad_default_stream(type, &on.stream);
     }
     if (on.is_given) {
-        AD_RETURN_IF_ERR(ad_order_pending(tensor, &on, err));
+        AD_RETURN_IF_ERR(
+            ad_order_pending(tensor->device, &on, &tensor->sync, err));
         /* The producer may have added our stream to its capture. */
         return order->is_own
                    ? ad_sync_require_no_capture(

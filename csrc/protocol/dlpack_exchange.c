@@ -107,7 +107,7 @@ check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
 /* The current stream of the library of this table. *out is not given if memory
  * of this device is exchanged without streams, or there is no stream. Returns
  * 0, or -1 with an exception. */
-static int
+static inline int
 ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
            ad_stream_choice *out)
 {
@@ -158,7 +158,7 @@ ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
 }
 
 /* The current stream of the library, or the one that the caller states. */
-static int
+static inline int
 find_stream(ad_state *state, const ad_type_slot *slot,
             const ad_request *request, ad_device device, ad_stream_choice *out)
 {
@@ -177,25 +177,43 @@ find_stream(ad_state *state, const ad_type_slot *slot,
  * stream. */
 static ad_import_result
 note_stream(ad_state *state, const ad_type_slot *slot,
-            const ad_request *request, ad_tensor *tensor)
+            const ad_request *request, ad_device device, ad_owner *owner,
+            ad_sync **sync)
 {
     ad_error err;
     ad_stream_choice producer;
-    if (tensor->device.type == ARROW_DEVICE_CPU ||
+    if (device.type == ARROW_DEVICE_CPU ||
         request->stream.kind == AD_STREAM_OFF) {
         return AD_IMPORT_DONE;
     }
-    if (find_stream(state, slot, request, tensor->device, &producer) < 0) {
+    if (find_stream(state, slot, request, device, &producer) < 0) {
         return slot->ignores_streams ? AD_IMPORT_FAILED
                                      : ad_import_exception(state);
     }
-    ad_status status =
-        producer.is_given ? ad_order_pending(tensor, &producer, &err) : AD_OK;
+    ad_status status = producer.is_given
+                           ? ad_order_pending(device, &producer, sync, &err)
+                           : AD_OK;
     ad_choice_clear(&producer);
     if (status == AD_OK && !slot->ignores_streams) {
-        ad_device_owner_exempt(tensor->owner, tensor->sync);
+        ad_device_owner_exempt(owner, *sync);
     }
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
+}
+
+/* The last steps for a tensor that is a column. */
+static ad_import_result
+finish_column(ad_state *state, PyObject *object, const ad_type_slot *slot,
+              const ad_request *request, ad_dl_dtype dtype, ad_array *array)
+{
+    ad_import_result result = check_meaning(state, object, slot, dtype);
+    if (result == AD_IMPORT_DONE) {
+        result = note_stream(state, slot, request, array->device, array->owner,
+                             &array->sync);
+    }
+    if (result != AD_IMPORT_DONE) {
+        ad_array_clear(array);
+    }
+    return result;
 }
 
 static ad_import_result
@@ -215,18 +233,15 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
     out->is_array =
         request->wants_column && ad_dlpack_take_column(managed, &out->array);
     if (out->is_array) {
-        result = check_meaning(state, object, slot, dtype);
-        if (result != AD_IMPORT_DONE) {
-            ad_array_clear(&out->array);
-        }
-        return result;
+        return finish_column(state, object, slot, request, dtype, &out->array);
     }
     if (ad_dlpack_take(managed, true, &out->tensor, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
     result = check_meaning(state, object, slot, tensor->dtype);
     if (result == AD_IMPORT_DONE) {
-        result = note_stream(state, slot, request, tensor);
+        result = note_stream(state, slot, request, tensor->device,
+                             tensor->owner, &tensor->sync);
     }
     if (result != AD_IMPORT_DONE) {
         ad_tensor_clear(tensor);
@@ -394,7 +409,8 @@ take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
         return AD_OK;
     }
     if (stream_of_thread(tensor->device, &producer)) {
-        status = ad_order_pending(tensor, &producer, err);
+        status =
+            ad_order_pending(tensor->device, &producer, &tensor->sync, err);
     } else if (traits & AD_QUEUES) {
         status = fail_no_queue(
             tensor->device, "work may be pending on data that come in", err);

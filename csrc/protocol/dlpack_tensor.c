@@ -55,6 +55,15 @@ static const ad_owner_ops managed_ops = {
     .name = "DLPack tensor",
 };
 
+static inline ad_device
+device_of(const ad_dl_tensor *tensor)
+{
+    const ad_dl_device device = tensor->device;
+    return device.device_type == ARROW_DEVICE_CPU
+               ? AD_CPU
+               : (ad_device){device.device_type, device.device_id};
+}
+
 /* The flag for padding says nothing about types of a byte or more. */
 static uint32_t
 tensor_flags(const ad_dl_managed_versioned *managed)
@@ -92,17 +101,13 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
     } else {
         tensor = &((const ad_dl_managed *)pointer)->dl_tensor;
     }
-    ad_device device = {tensor->device.device_type, tensor->device.device_id};
-    if (device.type == ARROW_DEVICE_CPU) {
-        device = AD_CPU;
-    }
     ad_tensor_descriptor descriptor = {
         .data = tensor->data,
         .byte_offset = tensor->byte_offset,
         .dtype = tensor->dtype,
         .ndim = tensor->ndim,
         .flags = flags,
-        .device = device,
+        .device = device_of(tensor),
         .shape = tensor->shape,
         .strides = tensor->strides,
     };
@@ -142,10 +147,12 @@ bool
 ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out)
 {
     const ad_dl_tensor *tensor = &managed->dl_tensor;
+    const ad_device device = device_of(tensor);
+    ad_owner *inner, *owner;
     uintptr_t start;
     if (managed->version.major != AD_DL_MAJOR ||
         (managed->flags & ~AD_DL_FLAG_READ_ONLY) != 0 ||
-        tensor->device.device_type != ARROW_DEVICE_CPU || tensor->ndim != 1 ||
+        ad_device_uses_handles(device.type) || tensor->ndim != 1 ||
         tensor->shape == NULL || tensor->dtype.lanes != 1 ||
         is_own(managed, true)) {
         return false;
@@ -158,14 +165,13 @@ ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out)
                    tensor->dtype.bits / 8, &start)) {
         return false;
     }
-    managed_owner *owner = malloc(sizeof(*owner));
-    if (owner == NULL) {
+    if (ad_device_owner_alloc(sizeof(managed_owner), &managed_ops, device,
+                              &inner, &owner, NULL) != AD_OK) {
         return false; /* the caller tries in another way, and reports */
     }
-    ad_owner_init(&owner->base, &managed_ops);
-    owner->managed = managed;
-    owner->is_versioned = true;
-    ad_array_of_leaf(&owner->base, NULL, AD_CPU,
+    ((managed_owner *)inner)->managed = managed;
+    ((managed_owner *)inner)->is_versioned = true;
+    ad_array_of_leaf(owner, NULL, device,
                      ad_schema_primitive(type->arrow).node,
                      (const void *)start, n, managed->flags != 0, out);
     return true;

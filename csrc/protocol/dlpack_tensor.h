@@ -18,9 +18,9 @@
 AD_MUST_CHECK ad_status ad_dlpack_take(void *managed, bool is_versioned,
                                        ad_tensor_value *out, ad_error *err);
 
-/* The same as a column, for a tensor in host memory that is one without a copy
- * and without a change of meaning: one dimension without gaps, of plain
- * numbers. False: nothing was taken over. */
+/* The same as a column, for a tensor that is one without a copy and without a
+ * change of meaning: one dimension without gaps, of plain numbers. False:
+ * nothing was taken over. */
 bool ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out);
 
 /* Calls the deleter of a managed tensor. Needs no GIL. */

@@ -142,7 +142,9 @@ static inline int
 ad_apply_stream_order(ad_state *state, const ad_request *request,
                       ad_device device, ad_sync *sync, ad_owner *owner)
 {
-    return device.type == AD_CPU.type
+    bool may_have_stream = request->stream.kind != AD_STREAM_ABSENT ||
+                           ad_stream_has_scopes();
+    return device.type == AD_CPU.type || !may_have_stream
                ? 0
                : ad_apply_device_order(state, request, device, sync, owner);
 }
@@ -302,15 +304,14 @@ AD_MUST_CHECK ad_status ad_order_use(ad_device device, ad_sync *sync,
 AD_MUST_CHECK ad_status ad_order_thread(const ad_tensor *tensor,
                                         const char *what, ad_error *err);
 
-/* Records in the sync that work on the data of this tensor may be pending on
- * the stream `producer`. */
+/* A sync for work on data on `device` that may be pending on the stream
+ * `producer`. */
 static inline ad_status
-ad_order_pending(ad_tensor *tensor, const ad_stream_choice *producer,
-                 ad_error *err)
+ad_order_pending(ad_device device, const ad_stream_choice *producer,
+                 ad_sync **out, ad_error *err)
 {
-    return ad_sync_pending((ad_context){.device = tensor->device},
-                           producer->stream, producer->keep, &tensor->sync,
-                           err);
+    return ad_sync_pending((ad_context){.device = device}, producer->stream,
+                           producer->keep, out, err);
 }
 
 /* Returns whether there is nothing to order: host memory that is ready. */
