@@ -273,15 +273,18 @@ ad_array_of_leaf(ad_owner *owner, ad_sync *sync, ad_device device,
         .buffers = leaf->buffers,
         .release = ad_array_never_released,
     };
-    *out = (ad_array){
-        .node = &leaf->node,
-        .owner = owner,
-        .schema = {type, NULL},
-        .device = device,
-        .length = length,
-        .readonly = readonly,
-        .sync = sync,
-    };
+    /* One by one: see ad_array_clear. */
+    out->node = &leaf->node;
+    out->owner = owner;
+    out->schema = (ad_schema){type, NULL};
+    out->sync = sync;
+    out->device = device;
+    out->offset = 0;
+    out->length = length;
+    out->null_count = 0;
+    out->readonly = readonly;
+    out->has_reserved = false;
+    out->had_event = false;
 }
 
 /* Builds a node. A child that is a slice becomes exactly that slice in the new

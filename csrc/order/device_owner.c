@@ -406,8 +406,8 @@ destroy(ad_owner *base, void (*unref)(ad_owner *))
     ad_owner *inner = self->inner;
     ad_owner *keep = self->free_stream_keep;
     bool is_here = self->generation == ad_process_generation();
-    if (is_here && (atomic_load(&self->streams) != NULL ||
-                    inner->ops == &memory_ops)) {
+    if (is_here &&
+        (atomic_load(&self->streams) != NULL || inner->ops == &memory_ops)) {
         release_after_uses(self);
     }
     if (!self->is_behind_inner) {

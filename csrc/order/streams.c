@@ -389,14 +389,16 @@ see(ad_stream stream, uint64_t id)
 }
 
 ad_stream_identity
-ad_stream_recall(ad_context context, ad_stream stream, const ad_owner *keep)
+ad_stream_recall(const ad_sync *sync)
 {
+    const ad_stream stream = sync->stream;
     const seen_stream *at = seen_at(stream);
-    if (keep == NULL && !ad_stream_is_default(context.device, stream) &&
+    if (!ad_stream_is_default(sync->context.device, stream) &&
         atomic_load(&at->handle) == stream.handle) {
         return (ad_stream_identity){true, atomic_load(&at->id)};
     }
-    ad_stream_identity identity = ad_stream_identify(context, stream, keep);
+    ad_stream_identity identity =
+        ad_stream_identify(sync->context, stream, NULL);
     if (identity.is_known) {
         see(stream, identity.id);
     }

@@ -95,11 +95,11 @@ typedef struct ad_stream_identity {
 ad_stream_identity ad_stream_identify(ad_context context, ad_stream stream,
                                       const ad_owner *keep);
 
-/* The same without a runtime call, where the handle was seen before. It may be
- * that of an earlier stream with this handle: ad_stream_is_same() is then
- * false for this stream, but never true for a later one. */
-ad_stream_identity ad_stream_recall(ad_context context, ad_stream stream,
-                                    const ad_owner *keep);
+/* The same for the stream of an own event, without a runtime call where its
+ * handle was seen before. It may be that of an earlier stream with this handle:
+ * ad_stream_is_same() is then false for this stream, but never true for a later
+ * one. */
+ad_stream_identity ad_stream_recall(const ad_sync *sync);
 
 /* Whether the handle still names this stream. True for an identity that is not
  * known. */
@@ -140,13 +140,18 @@ void ad_stream_set_current(ad_stream_current_fn find);
 extern atomic_long ad_n_stream_scopes;
 bool ad_stream_find_current(ad_device device, ad_stream_choice *out);
 
+static inline bool
+ad_stream_has_scopes(void)
+{
+    return atomic_load_explicit(&ad_n_stream_scopes, memory_order_relaxed) !=
+           0;
+}
+
 /* The caller's current stream for `device`, if there is one. */
 static inline bool
 ad_stream_current(ad_device device, ad_stream_choice *out)
 {
-    return atomic_load_explicit(&ad_n_stream_scopes, memory_order_relaxed) !=
-               0 &&
-           ad_stream_find_current(device, out);
+    return ad_stream_has_scopes() && ad_stream_find_current(device, out);
 }
 
 /* Between these two calls no stream is current on this thread. For

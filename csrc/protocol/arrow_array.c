@@ -285,29 +285,46 @@ ad_arrow_check_requested(ad_state *state, ad_schema schema,
 
 /* --- export -------------------------------------------------------------- */
 
+/* The capsule of a schema, and its struct, from the last export. */
+typedef struct schema_cache {
+    PyObject **capsule;
+    struct ArrowSchema **holder;
+} schema_cache;
+
 /* The schema's capsule. The cached one is reused, with its struct refilled in
  * place, if there is no other reference. A new capsule would be a third of the
- * cost of exporting one column. Free threads could take the same reference at
- * once, so they get new capsules. */
-static PyObject *
-cached_schema_capsule(ad_state *state, ad_schema schema, PyObject **cache,
-                      struct ArrowSchema **holder)
+ * cost of exporting one column. */
+static inline PyObject *
+cached_schema_capsule(ad_state *state, ad_schema schema, schema_cache cache)
 {
     const char *name = ad_capsule_name(AD_CAPSULE_SCHEMA);
-    if (AD_FREE_THREADED) {
-        return ad_schema_capsule(state, schema);
-    }
-    if (*cache != NULL && Py_REFCNT(*cache) == 1 &&
-        PyCapsule_GetName(*cache) == name && /* not renamed by a consumer */
-        ad_schema_holder_renew(*holder, schema)) {
-        return Py_NewRef(*cache);
+    PyObject *cached = *cache.capsule;
+    if (cached != NULL && Py_REFCNT(cached) == 1 &&
+        PyCapsule_GetName(cached) == name && /* not renamed by a consumer */
+        ad_schema_holder_renew(*cache.holder, schema)) {
+        return Py_NewRef(cached);
     }
     PyObject *capsule = ad_schema_capsule(state, schema);
     if (capsule != NULL) {
-        *holder = PyCapsule_GetPointer(capsule, name);
-        Py_XSETREF(*cache, Py_NewRef(capsule));
+        *cache.holder = PyCapsule_GetPointer(capsule, name);
+        Py_XSETREF(*cache.capsule, Py_NewRef(capsule));
     }
     return capsule;
+}
+
+/* Static schemas belong to no array; the module caches their capsule. Free
+ * threads could take the same reference at once, so they get new capsules. */
+static inline PyObject *
+schema_capsule(ad_state *state, ad_schema schema, ad_array_object *object)
+{
+    if (AD_FREE_THREADED || (schema.owner != NULL && object == NULL)) {
+        return ad_schema_capsule(state, schema);
+    }
+    const schema_cache cache =
+        schema.owner == NULL
+            ? (schema_cache){&state->schema_capsule, &state->schema_holder}
+            : (schema_cache){&object->schema_capsule, &object->schema_holder};
+    return cached_schema_capsule(state, schema, cache);
 }
 
 /* `object` has the array, and caches the schema's capsule; or NULL. */
@@ -324,16 +341,7 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
     if (second == NULL) {
         return NULL;
     }
-    /* Static schemas belong to no array; the module caches their capsule. */
-    PyObject *first = array->schema.owner == NULL
-                          ? cached_schema_capsule(state, array->schema,
-                                                  &state->schema_capsule,
-                                                  &state->schema_holder)
-                      : object != NULL
-                          ? cached_schema_capsule(state, array->schema,
-                                                  &object->schema_capsule,
-                                                  &object->schema_holder)
-                          : ad_schema_capsule(state, array->schema);
+    PyObject *first = schema_capsule(state, array->schema, object);
     PyObject *pair = first != NULL ? PyTuple_New(2) : NULL;
     if (pair == NULL) {
         Py_XDECREF(first);

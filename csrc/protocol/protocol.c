@@ -60,7 +60,7 @@ probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 }
 
 /* Copies the slot of the type, if it is cached. */
-static bool
+static inline bool
 find_slot(ad_state *state, PyTypeObject *type, ad_type_slot *out)
 {
     bool is_known = false;
@@ -99,12 +99,10 @@ cache_slot(ad_state *state, const ad_type_slot *slot)
     Py_XDECREF(evicted); /* may run code that uses the cache */
 }
 
-void
-ad_type_slot_get(ad_state *state, PyTypeObject *type, ad_type_slot *out)
+/* Not inlined, so that a look-up that finds the slot is short. */
+static __attribute__((noinline)) void
+make_slot(ad_state *state, PyTypeObject *type, ad_type_slot *out)
 {
-    if (find_slot(state, type, out)) {
-        return;
-    }
     /* The look-up makes CPython assign the type's version, if possible. */
     PyObject *found = NULL;
     if (ad_py_lookup_attr((PyObject *)type, AD_STR(state, dlpack), &found) <
@@ -118,6 +116,14 @@ ad_type_slot_get(ad_state *state, PyTypeObject *type, ad_type_slot *out)
     out->version = version;
     if (version != 0 && version == ad_py_type_version(type)) {
         cache_slot(state, out);
+    }
+}
+
+void
+ad_type_slot_get(ad_state *state, PyTypeObject *type, ad_type_slot *out)
+{
+    if (!find_slot(state, type, out)) {
+        make_slot(state, type, out);
     }
 }
 
@@ -137,7 +143,7 @@ instance_has(PyObject *object, PyObject *dict, PyObject *name)
 
 /* Adds the protocols whose attribute the instance has. -1 with a final
  * exception; any other exception on access means "not offered". */
-static int
+static __attribute__((noinline)) int
 add_instance_offers(ad_state *state, PyObject *object, PyObject *dict,
                     uint32_t *offers)
 {
@@ -162,7 +168,7 @@ add_instance_offers(ad_state *state, PyObject *object, PyObject *dict,
 /* The protocols of the type and of the instance's own dict. A custom look-up
  * of the type (__getattr__ of proxies) is only used if there are none: it may
  * serve other purposes, as in polars, and is slow. */
-static int
+static inline int
 offers_of(ad_state *state, PyObject *object, const ad_type_slot *slot,
           uint32_t *offers)
 {
@@ -397,10 +403,11 @@ import_foreign(ad_state *state, PyObject *object, const ad_type_slot *slot,
             try_protocol(state, object, slot, request, first, &tried, out);
         offers &= ~((uint32_t)1 << first);
     }
-    for (int i = 0; result == 0 && offers != 0; i++, offers >>= 1) {
-        if ((offers & 1) && ad_protocols[i]->import != NULL) {
+    for (; result == 0 && offers != 0; offers &= offers - 1) {
+        int next = __builtin_ctz(offers);
+        if (ad_protocols[next]->import != NULL) {
             result =
-                try_protocol(state, object, slot, request, i, &tried, out);
+                try_protocol(state, object, slot, request, next, &tried, out);
         }
     }
     if (result == 0) {

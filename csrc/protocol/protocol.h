@@ -142,8 +142,8 @@ static inline int
 ad_apply_stream_order(ad_state *state, const ad_request *request,
                       ad_device device, ad_sync *sync, ad_owner *owner)
 {
-    bool may_have_stream = request->stream.kind != AD_STREAM_ABSENT ||
-                           ad_stream_has_scopes();
+    bool may_have_stream =
+        request->stream.kind != AD_STREAM_ABSENT || ad_stream_has_scopes();
     return device.type == AD_CPU.type || !may_have_stream
                ? 0
                : ad_apply_device_order(state, request, device, sync, owner);

@@ -290,6 +290,27 @@ ad_import_array(ad_state *state, PyObject *object, const ad_request *request,
     return -1;
 }
 
+/* The same without any option. The result is out->array, where the import has
+ * written it. */
+static int
+import_plain(ad_state *state, PyObject *object, ad_imported *out)
+{
+    static const ad_request request = {.copy = AD_COPY_IF_NEEDED,
+                                       .wants_column = true};
+    ad_array *array = &out->array;
+    if (ad_import(state, object, &request, AD_ALL_PROTOCOLS, out) < 0 ||
+        (!out->is_array &&
+         bridge_to_array(state, &out->tensor.tensor, &request, array) < 0)) {
+        return -1;
+    }
+    if (ad_apply_stream_order(state, &request, array->device, array->sync,
+                              array->owner) < 0) {
+        ad_array_clear(array);
+        return -1;
+    }
+    return 0;
+}
+
 int
 ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
             ad_array *out)
@@ -313,13 +334,15 @@ ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
 PyObject *
 ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy)
 {
-    ad_array array;
+    ad_imported imported;
     if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
         return Py_NewRef(value);
     }
-    return ad_as_array(state, value, (ad_schema){0}, copy, &array) == 0
-               ? ad_array_object_new(state, &array)
-               : NULL;
+    int result =
+        copy != AD_COPY_IF_NEEDED || ad_is_ndarray(state, value)
+            ? ad_as_array(state, value, (ad_schema){0}, copy, &imported.array)
+            : import_plain(state, value, &imported);
+    return result == 0 ? ad_array_object_new(state, &imported.array) : NULL;
 }
 
 PyObject *
