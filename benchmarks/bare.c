@@ -126,14 +126,16 @@ use(PyObject *module, PyObject *type)
 {
     PyObject *capsule =
         PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
-    flags[0] = PyObject_GetAttrString(type, "requires_grad");
-    flags[1] = PyObject_GetAttrString(type, "is_neg");
     table = capsule != NULL
                 ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api")
                 : NULL;
-    return table != NULL && flags[0] != NULL && flags[1] != NULL
-               ? Py_NewRef(Py_None)
-               : NULL;
+    if (table == NULL) {
+        return NULL;
+    }
+    flags[0] = PyObject_GetAttrString(type, "requires_grad");
+    flags[1] = PyObject_GetAttrString(type, "is_neg");
+    PyErr_Clear(); /* only torch's class has them */
+    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -154,6 +156,51 @@ take_checked(PyObject *module, PyObject *const *args, Py_ssize_t n,
     PyObject *found = take(module, args, n, names);
     Py_DECREF(Py_TYPE(flags[0])->tp_descr_get(flags[0], args[0], NULL));
     Py_DECREF(PyObject_Vectorcall(flags[1], args, 1, NULL));
+    return found;
+}
+
+/* --- a runtime ------------------------------------------------------------ */
+
+/* As in devices.c. */
+typedef struct runtime_call {
+    int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+    uintptr_t arguments[4];
+} runtime_call;
+
+static const runtime_call *calls;
+static Py_ssize_t n_calls;
+
+/* use_calls(address, number): the runtime's calls of an exchange. */
+static PyObject *
+use_calls(PyObject *module, PyObject *args)
+{
+    return PyArg_ParseTuple(args, "nn", (Py_ssize_t *)&calls, &n_calls)
+               ? Py_NewRef(Py_None)
+               : NULL;
+}
+
+static int
+make_calls(void)
+{
+    int code = 0;
+    for (Py_ssize_t i = 0; i < n_calls; i++) {
+        const uintptr_t *a = calls[i].arguments;
+        code |= calls[i].function(a[0], a[1], a[2], a[3]);
+    }
+    return code;
+}
+
+/* take() of device memory: on which stream work is pending, an event there. */
+static PyObject *
+take_on_device(PyObject *module, PyObject *const *args, Py_ssize_t n,
+               PyObject *names)
+{
+    void *stream;
+    PyObject *found = take(module, args, n, names);
+    if (table->current_work_stream(ARROW_DEVICE_CUDA, 0, &stream) != 0 ||
+        make_calls() != 0) {
+        return NULL;
+    }
     return found;
 }
 
@@ -184,11 +231,31 @@ give(void)
     return self;
 }
 
+static void
+drop_tensor(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        delete_tensor(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+    }
+}
+
 static PyObject *
 tensor_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t n,
               PyObject *names)
 {
-    return PyCapsule_New(give(), "dltensor_versioned", NULL);
+    return PyCapsule_New(give(), "dltensor_versioned", drop_tensor);
+}
+
+/* __dlpack__(stream=number) of device memory, which the stream waits for. */
+static PyObject *
+tensor_on_stream(PyObject *self, PyObject *const *args, Py_ssize_t n,
+                 PyObject *names)
+{
+    int overflow;
+    return PyLong_AsLongLongAndOverflow(args[0], &overflow) < 0 ||
+                   make_calls() != 0
+               ? NULL
+               : tensor_dlpack(self, args, n, names);
 }
 
 static PyObject *
@@ -199,6 +266,7 @@ tensor_device(PyObject *self, PyObject *none)
 
 static PyMethodDef tensor_methods[] = {
     {"__dlpack__", METHOD(tensor_dlpack), NULL},
+    {"on_stream", METHOD(tensor_on_stream), NULL},
     {"__dlpack_device__", tensor_device, METH_NOARGS, NULL},
     {NULL},
 };
@@ -226,6 +294,8 @@ static PyMethodDef functions[] = {
     {"use", use, METH_O, NULL},
     {"take", METHOD(take), NULL},
     {"take_checked", METHOD(take_checked), NULL},
+    {"use_calls", use_calls, METH_VARARGS, NULL},
+    {"take_on_device", METHOD(take_on_device), NULL},
     {"into", into, METH_NOARGS, NULL},
     {NULL},
 };

@@ -30,37 +30,42 @@ RECORD, WAIT, QUERY = "cuEventRecord", "cuStreamWaitEvent", "cuEventQuery"
 SHORT = {RECORD: "record", WAIT: "wait", QUERY: "query"}
 
 
-def exchange(name, statement, needed, setup="", goal=None, host=()):
-    """A row beside the required runtime calls and beside all calls that are made.
+def exchange(name, statement, needed, setup="", goal=None, host=(), floor=""):
+    """A row beside all runtime calls that are made and beside the required ones.
 
-    `host` is the same exchange with host memory.
+    The goal is for the time beyond all calls. `host` is the same exchange with host
+    memory. `floor` is a statement with floor.py, which makes the same calls.
     """
     label = " + ".join(SHORT[call] for call in needed) if needed else "nothing"
+    calls = f"calls_of({statement!r}, globals())"
+    least = (
+        "import floor; least = floor.bare; tensor = least.Tensor(); least.use(Table); "
+        f"give_calls(least, {calls})"
+    )
     return HotPath(
         name,
         GROUP,
         Case("arrowdev", statement),
         (
-            Case(f"bare {label}", f"bare{needed!r}", loop=f"bare(*{needed!r})"),
             Case(
-                "all its runtime calls, bare",
-                "bare(*calls_of(statement))",
-                loop=f"bare(*calls_of({statement!r}, globals()))",
+                "all its runtime calls, bare", "bare(*calls_of(statement))", loop=f"bare(*{calls})"
             ),
+            Case(f"bare {label}", f"bare{needed!r}", loop=f"bare(*{needed!r})"),
             *host,
         ),
         f"{SETUP}; {setup or 'pass'}",
         goal,
         overhead=True,
+        floor=Case("floor", floor, least) if floor else None,
     )
 
 
 def imports():
     record = (RECORD,)
-    for name, source, goal in (
-        ("C exchange API", "Table()", FROM_PYTHON),
-        ("CUDA Array Interface", "Dict()", None),
-        ("__dlpack__()", "Methods()", None),
+    for name, source, goal, floor in (
+        ("C exchange API", "Table()", FROM_PYTHON, f"least.take_on_device(x){PAIR}"),
+        ("CUDA Array Interface", "Dict()", None, ""),
+        ("__dlpack__()", "Methods()", None, ""),
     ):
         yield exchange(
             f"{name} -> device capsules, event recorded",
@@ -75,6 +80,7 @@ def imports():
                     "import numpy; h = numpy.arange(1000)",
                 ),
             ),
+            floor,
         )
     yield exchange("C exchange API -> Tensor", "ad.tensor(x)", record, "x = Table()")
     yield exchange(
@@ -95,6 +101,7 @@ def exports():
         "x = ad.tensor(Table())",
         FROM_PYTHON,
         (Case("the same of host memory", "h.__dlpack__()", "h = ad.tensor(bytearray(80))"),),
+        "tensor.on_stream(stream=CONSUMER)",
     )
     yield exchange(
         "Array -> device capsules, event goes along",
@@ -182,7 +189,8 @@ def exchange_on_a_gpu():
     """The rows above with NVIDIA's driver instead of the stand-in (standin.py)."""
     for path in [*imports(), *exports(), *in_c(), *scaling()]:
         peers = tuple(peer for peer in path.peers if not peer.label.startswith("all its"))
-        yield replace(path, name=f"GPU: {path.name}", group="gpu", peers=peers, goal=None)
+        name = f"GPU: {path.name}"
+        yield replace(path, name=name, group="gpu", peers=peers, goal=None, floor=None)
 
 
 @cache

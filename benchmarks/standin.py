@@ -202,6 +202,13 @@ def bare_calls(names, arguments):
     return calls
 
 
+def give_calls(module, names):
+    """To the module of floor.py, which makes them as a part of an exchange."""
+    calls = bare_calls(names, ARGUMENTS)
+    module.use_calls(ctypes.addressof(calls), len(names))
+    module.kept_calls = calls
+
+
 def bare(*names):
     """The calls alone, one after the other."""
     return Loop(HELPER.bare_loop, bare_calls(names, ARGUMENTS), c_long(len(names)))

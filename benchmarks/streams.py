@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import gc
 import json
+import os
 import re
 import sys
 import tempfile
@@ -225,6 +226,29 @@ def own():
     )  # fmt: skip
 
 
+async def switched(n, queue_size):
+    """What is left of a pushed stream without arrowdev: for as many batches as the queue holds,
+    one wake-up of the producer's thread and one of the event loop."""
+    loop = asyncio.get_running_loop()
+    asked, answered = os.eventfd(0), os.eventfd(0, os.EFD_NONBLOCK)
+    woken = None
+
+    def wake():
+        os.eventfd_read(answered)
+        woken.set_result(None)
+
+    loop.add_reader(answered, wake)
+    times = max(n // queue_size, 1)
+    assert LIBRARY.start_echo(asked, answered, ctypes.c_long(times)) == 0
+    for _ in range(times):
+        woken = loop.create_future()
+        os.eventfd_write(asked, 1)
+        await woken
+    loop.remove_reader(answered)
+    os.close(asked)
+    os.close(answered)
+
+
 def pushed():
     """Async streams. A batch in 1,000 ns is a million of them a second."""
     for size, goal in ((64, None), (1024, Goal(at_most=1000))):
@@ -235,14 +259,16 @@ def pushed():
             setup=SETUP,
             goal=goal,
         )
-    yield HotPath(
-        "batch in async for, in bursts, queue 1024",
-        GROUP,
-        Case("arrowdev", "async for", loop="Run(a.pushed, 1024)", number=N_FEW),
-        (Case("a wake-up each", "await queue.get()", loop="Run(a.woken, 1024)", number=N_FEW),),
-        f"{SETUP}; import async_streams as a",
-        Goal(factor=5),
-    )
+    for size, number in ((5, N_FEW // 4), (16, N_FEW // 4), (1024, N_FEW)):
+        yield HotPath(
+            f"batch in async for, in bursts, queue {size}",
+            GROUP,
+            Case("arrowdev", "async for", loop=f"Run(a.pushed, {size})", number=number),
+            (Case("a wake-up each", "queue.get()", loop="Run(a.woken, 1024)", number=number),),
+            f"{SETUP}; import async_streams as a",
+            Goal(factor=5),
+            floor=Case("floor", "two wake-ups", loop=f"Run(switched, {size})", number=number),
+        )
 
 
 def per_further_column(few, many):
