@@ -129,7 +129,8 @@ prepare_device(const struct ArrowDeviceArray *array, preparation *p,
                   ad_owner_records(exported_owner(&array->array));
     AD_RETURN_IF_ERR(ad_device_owner_alloc(
         sizeof(*p->tree), is_own ? &own_ops : &imported_ops,
-        is_own ? AD_CPU : device, &tree, &p->owner, err));
+        (ad_context){.device = is_own ? AD_CPU : device}, NULL, &tree,
+        &p->owner, err));
     p->tree = (imported *)tree;
     p->tree->array.array.release = NULL;
     if (array->sync_event == NULL) {

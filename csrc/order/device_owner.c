@@ -7,7 +7,6 @@
 #include "base/wait.h"
 #include "order/deferred_release.h"
 #include "order/streams.h"
-#include "order/sync.h"
 #include "device/backend.h"
 
 #define N_INLINE_STREAMS 2
@@ -380,24 +379,6 @@ replace_free_stream(device_owner *self)
     ad_defer_release(ad_owner_ref(self->inner), memory->context, NULL, 0);
 }
 
-/* Release the memory after its uses, where there are any. A deferred release
- * may complete before this function returns; the caller's reference on `inner`
- * keeps `self`, which it may free along with `inner`. */
-static void
-release_after_uses(device_owner *self)
-{
-    bool is_used = atomic_load(&self->streams) != NULL;
-    bool is_lost = is_free_stream_lost(self);
-    if (is_used || is_lost) {
-        ad_owner_ref(self->inner);
-        if (is_lost) {
-            replace_free_stream(self);
-        }
-        release_after_streams(self);
-        drop_streams(self);
-    }
-}
-
 /* A forked child leaves the memory alone, because the parent releases it. */
 static inline void
 destroy(ad_owner *base, void (*unref)(ad_owner *))
@@ -406,11 +387,20 @@ destroy(ad_owner *base, void (*unref)(ad_owner *))
     ad_owner *inner = self->inner;
     ad_owner *keep = self->free_stream_keep;
     bool is_here = self->generation == ad_process_generation();
-    if (is_here &&
-        (atomic_load(&self->streams) != NULL || inner->ops == &memory_ops)) {
-        release_after_uses(self);
+    bool is_used = is_here && atomic_load(&self->streams) != NULL;
+    bool is_behind = self->is_behind_inner;
+    bool is_lost = is_here && (is_used || inner->ops == &memory_ops) &&
+                   is_free_stream_lost(self);
+    if (is_used || is_lost) {
+        /* A deferred release may complete now and free `inner` and `self`. */
+        ad_owner_ref(inner);
+        if (is_lost) {
+            replace_free_stream(self);
+        }
+        release_after_streams(self);
+        drop_streams(self);
     }
-    if (!self->is_behind_inner) {
+    if (!is_behind) {
         free(self);
     }
     if (is_here) {
@@ -440,8 +430,7 @@ static const ad_owner_ops device_owner_ops = {
 
 /* --- construction -------------------------------------------------------- */
 
-/* By assignment: to clear the streams, too, would take longer than all the
- * rest. */
+/* By assignment: clearing the streams would take longer than all the rest. */
 static inline void
 init(device_owner *self, ad_owner *inner, ad_context context,
      const ad_stream_choice *free_stream)
@@ -491,10 +480,10 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
     return AD_OK;
 }
 
-static inline ad_status
-alloc(size_t size, const ad_owner_ops *ops, ad_context context,
-      const ad_stream_choice *free_stream, ad_owner **inner, ad_owner **out,
-      ad_error *err)
+ad_status
+ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_context context,
+                      const ad_stream_choice *free_stream, ad_owner **inner,
+                      ad_owner **out, ad_error *err)
 {
     const size_t step = _Alignof(device_owner);
     const size_t behind = (size + step - 1) / step * step;
@@ -515,14 +504,6 @@ alloc(size_t size, const ad_owner_ops *ops, ad_context context,
         *out = &self->base;
     }
     return AD_OK;
-}
-
-ad_status
-ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_device device,
-                      ad_owner **inner, ad_owner **out, ad_error *err)
-{
-    return alloc(size, ops, (ad_context){.device = device}, NULL, inner, out,
-                 err);
 }
 
 void
@@ -583,8 +564,7 @@ is_exempt(const device_owner *self, const recorded_stream *wanted)
                              self->exempt_identity);
 }
 
-/* Two threads may both record a stream, which costs a second event at the
- * release. */
+/* Two threads may both record a stream: a second event at the release. */
 static ad_status
 add_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
 {
@@ -797,8 +777,9 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
         (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0 &&
         context.device.type == backend->device_types[0];
     ad_stream_choice free_stream = {is_ordered, stream, keep};
-    AD_RETURN_IF_ERR(alloc(sizeof(device_memory), &memory_ops, context,
-                           &free_stream, &inner, &outer, err));
+    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(device_memory), &memory_ops,
+                                           context, &free_stream, &inner,
+                                           &outer, err));
     device_memory *self = (device_memory *)inner;
     self->context = context;
     self->stream = stream;

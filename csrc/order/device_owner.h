@@ -34,12 +34,11 @@ AD_MUST_CHECK ad_status ad_device_owner_new(
 /* Allocate an owner and its device owner in one block. *inner has `size`
  * bytes; the caller sets all but the base, and ops->destroy ends with free().
  * *out wraps *inner, or is *inner itself. The context's handle and the free
- * stream are not known. */
-AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
-                                              const ad_owner_ops *ops,
-                                              ad_device device,
-                                              ad_owner **inner, ad_owner **out,
-                                              ad_error *err);
+ * stream may not be known. */
+AD_MUST_CHECK ad_status
+ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_context context,
+                      const ad_stream_choice *free_stream, ad_owner **inner,
+                      ad_owner **out, ad_error *err);
 
 /* The library that gave the memory of `owner` away answers for later work on
  * the stream of `sync`, an own event: uses on it are not recorded. Nothing is

@@ -130,9 +130,10 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
         return AD_OK;
     }
     if (status == AD_OK) {
-        status = ad_device_owner_alloc(sizeof(managed_owner), &managed_ops,
-                                       out->tensor.device, &owner,
-                                       &out->tensor.owner, err);
+        status =
+            ad_device_owner_alloc(sizeof(managed_owner), &managed_ops,
+                                  (ad_context){.device = out->tensor.device},
+                                  NULL, &owner, &out->tensor.owner, err);
     }
     if (status != AD_OK) {
         ad_dlpack_delete(managed, is_versioned);
@@ -165,8 +166,9 @@ ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out)
                    tensor->dtype.bits / 8, &start)) {
         return false;
     }
-    if (ad_device_owner_alloc(sizeof(managed_owner), &managed_ops, device,
-                              &inner, &owner, NULL) != AD_OK) {
+    if (ad_device_owner_alloc(sizeof(managed_owner), &managed_ops,
+                              (ad_context){.device = device}, NULL, &inner,
+                              &owner, NULL) != AD_OK) {
         return false; /* the caller tries in another way, and reports */
     }
     ((managed_owner *)inner)->managed = managed;

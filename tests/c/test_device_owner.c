@@ -124,7 +124,8 @@ both_in_one(ad_device device, ad_owner **inner)
 {
     ad_owner *owner;
     atomic_store(&n_released, 0);
-    CHECK_INT(ad_device_owner_alloc(sizeof(in_front), &in_front_ops, device,
+    CHECK_INT(ad_device_owner_alloc(sizeof(in_front), &in_front_ops,
+                                    (ad_context){.device = device}, NULL,
                                     inner, &owner, NULL),
               AD_OK);
     ((in_front *)*inner)->n_released = &n_released;
