@@ -232,13 +232,11 @@ ad_py_clear_weakrefs(PyObject *object, PyObject **list)
 
 /* --- exceptions ------------------------------------------------------------ */
 
-/* Take the current exception, or NULL if there is none. */
-static inline PyObject *
-ad_py_take_exception(void)
+/* Take the exception that is set. Cold, so that ad_py_take_exception is a
+ * comparison. */
+static inline __attribute__((cold)) PyObject *
+ad_py_fetch_exception(void)
 {
-    if (PyErr_Occurred() == NULL) {
-        return NULL;
-    }
 #if PY_VERSION_HEX >= 0x030c0000
     return PyErr_GetRaisedException();
 #else
@@ -252,6 +250,13 @@ ad_py_take_exception(void)
     Py_DECREF(type);
     return value;
 #endif
+}
+
+/* Take the current exception, or NULL if there is none. */
+static inline PyObject *
+ad_py_take_exception(void)
+{
+    return PyErr_Occurred() == NULL ? NULL : ad_py_fetch_exception();
 }
 
 /* Set a taken exception again (stolen). NULL changes nothing. Foreign Python
