@@ -9,8 +9,6 @@ from arrowdev._core import device as _as_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from contextvars import Token
-
     from typing_extensions import Self
 
     from arrowdev._core import Device
@@ -19,15 +17,19 @@ if TYPE_CHECKING:
 # The device of a process, for one that unpickles outside of its user's code, as workers do.
 VARIABLE = "ARROWDEV_UNPICKLE_ON"
 
-_scope: ContextVar[Device | None] = ContextVar("arrowdev.unpickle_on", default=None)
+# The devices of the active scopes, the innermost last. A scope itself has no state: several
+# threads and tasks may enter one at the same time.
+_targets: ContextVar[tuple[Device, ...]] = ContextVar("arrowdev.unpickle_on", default=())
 
 
 def current_target() -> Device | None:
     """The device of the innermost unpickle_on(), or else the one of the process, if any."""
-    target = _scope.get()
-    name = os.environ.get(VARIABLE) if target is None else None
+    targets = _targets.get()
+    if targets:
+        return targets[-1]
+    name = os.environ.get(VARIABLE)
     if not name:
-        return target
+        return None
     try:
         return _as_device(name)
     except (ValueError, OverflowError) as error:
@@ -46,14 +48,13 @@ class unpickle_on:
 
     def __init__(self, device: DeviceLike) -> None:
         self._device = _as_device(device)
-        self._tokens: list[Token[Device | None]] = []
 
     def __repr__(self) -> str:
         return f"arrowdev.unpickle_on({str(self._device)!r})"
 
     def __enter__(self) -> Self:
-        self._tokens.append(_scope.set(self._device))
+        _targets.set((*_targets.get(), self._device))
         return self
 
     def __exit__(self, *args: object) -> None:
-        _scope.reset(self._tokens.pop())
+        _targets.set(_targets.get()[:-1])

@@ -96,6 +96,26 @@ class TestUnpickleOn:
             raise ZeroDivisionError
         assert again(ad.array(np.arange(3))).to_pylist() == [0, 1, 2]
 
+    def test_is_left_in_any_order_by_several_threads(self, device):
+        scope, entered, left = ad.unpickle_on(HERE), threading.Event(), threading.Event()
+        data, found = pickle.dumps(ad.array(np.arange(3))), []
+
+        def use():
+            with scope:
+                entered.set()
+                left.wait()
+                found.append(pickle.loads(data))
+            found.append(pickle.loads(data))
+
+        thread = threading.Thread(target=use)
+        with scope:
+            thread.start()
+            entered.wait()
+        found.append(pickle.loads(data))
+        left.set()
+        thread.join()
+        assert [str(x.device) for x in found] == ["cpu", HERE, "cpu"]
+
     def test_unknown_device(self):
         with pytest.raises(ValueError):
             ad.unpickle_on("nowhere")
