@@ -43,7 +43,7 @@ def main(argv=None):
     arguments = parser().parse_args(argv)
     try:
         status = COMMANDS[arguments.command].run(arguments)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE

@@ -255,7 +255,7 @@ def run(arguments):
         print(json.dumps(found, indent=2))
     else:
         print("\n".join(report(found, Painter(has_colours(sys.stdout)))))
-    if arguments.html:
+    if arguments.html is not None:
         try:
             page.write(arguments.html, html_page(found))
         except OSError as error:

@@ -132,16 +132,21 @@ def add_arguments(parser):
 
 def written(arguments, matrix, headings):
     """Write the files that are asked for."""
-    if arguments.html:
+    if arguments.html is not None:
         page.write(arguments.html, matrix_page.page(matrix, headings))
-    if arguments.svg:
+    if arguments.svg is not None:
         page.write(arguments.svg, matrix_page.picture(matrix))
 
 
 def run(arguments):
     """Print the matrix; return 1 if a result is wrong or a device is not there, else 0."""
     progress = Progress(sys.stderr)
-    is_timed = bool(arguments.times or arguments.json or arguments.html or arguments.svg)
+    is_timed = bool(
+        arguments.times
+        or arguments.json
+        or arguments.html is not None
+        or arguments.svg is not None
+    )
     with contextlib.closing(progress):
         peers = [cls() for cls in arguments.only]
         payload = Payload(arguments.dtype, is_timed=is_timed)

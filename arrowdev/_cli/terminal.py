@@ -14,7 +14,8 @@ def has_colours(stream):
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    # A closed stream is None.
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Painter:

@@ -287,6 +287,16 @@ def test_closed_output_pipe():
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
+@pytest.mark.parametrize("arguments", [["inspect", "3"], ["matrix", "--only", "memoryview"]])
+def test_without_standard_output(arguments):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "arrowdev", *arguments],
+        timeout=110,
+        cwd=compiler.ROOT / "tests",
+    )
+    assert done.returncode == 0
+
+
 def test_expression_imports_named_modules():
     assert (
         expression.compiled("xml.dom.minidom.parseString('<a/>').documentElement.tagName")() == "a"

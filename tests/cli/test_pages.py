@@ -112,6 +112,8 @@ def test_file_that_cannot_be_written(capsys, tmp_path, option):
     only = ("--only", "memoryview", "--device", "cpu")
     assert command.main(["matrix", *only, option, str(target)]) == 1
     assert f"matrix: [Errno 2] No such file or directory: '{target}'" in capsys.readouterr().err
+    assert command.main(["matrix", *only, option, ""]) == 1
+    assert "matrix: [Errno 21] Is a directory: '.'" in capsys.readouterr().err
 
 
 FOUND = {
