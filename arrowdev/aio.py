@@ -2,8 +2,7 @@
 
 Both ends of the specification's ``ArrowAsyncDeviceStreamHandler`` are state
 machines in the extension; this module awaits them. A peer's thread never needs
-the GIL: it wakes a waker, a file descriptor that the event loop watches during
-a wait.
+the GIL: it wakes a waker, a file descriptor that the event loop watches.
 """
 
 from __future__ import annotations
@@ -85,17 +84,17 @@ async def _wait_readable(descriptor: int) -> None:
 
 
 class _Watch:
-    """A waker that an event loop of asyncio watches, which alone keeps this object.
+    """The watch of an event loop of asyncio over a waker. Only the loop refers to it.
 
-    The loop takes longer to begin and to end that than a wait takes, so it watches on
-    between the waits. A wake-up for which nobody waits ends it: a stream that is closed or
-    garbage-collected causes one.
+    To begin and to end a watch takes longer than a wait, so it lasts from one wait to the
+    next. A wake-up that no task waits for ends it: closing or collecting the stream causes
+    one. `descriptor` is taken over: one of its own, since the waker may be closed first.
     """
 
     __slots__ = ("__weakref__", "_descriptor", "_woken", "loop")
 
     def __init__(self, descriptor: int, loop: Any) -> None:
-        self._descriptor = os.dup(descriptor)  # that of the waker may be closed first
+        self._descriptor = descriptor
         self.loop = loop
         self._woken: Any = None
         loop.add_reader(self._descriptor, self._on_wake)
@@ -347,7 +346,7 @@ class AsyncArrayStream:
         loop = asyncio.get_running_loop()
         watch = self._watch()
         if watch is None or watch.loop is not loop:
-            watch = _Watch(descriptor, loop)
+            watch = _Watch(os.dup(descriptor), loop)
             self._watch = weakref.ref(watch)
         return watch
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import os
+import sys
 import threading
 import weakref
 
@@ -583,6 +584,24 @@ class TestLoops:
 
         run(main())
         producer.join()
+
+    def test_no_descriptor_is_left_for_a_watch(self, monkeypatch):
+        ignored = []
+        monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+
+        async def main():
+            stream, _handler = aio.consumer()
+            monkeypatch.setattr(aio.os, "dup", fail_to_duplicate)
+            with pytest.raises(OSError, match="too many"):
+                await anext(stream)
+            assert repr(stream) == "<arrowdev.AsyncArrayStream, closed>"
+
+        def fail_to_duplicate(descriptor):
+            raise OSError(errno.EMFILE, "too many open files")
+
+        run(main())
+        gc.collect()
+        assert ignored == []
 
     def test_weak_reference(self):
         stream, _handler = aio.consumer()
