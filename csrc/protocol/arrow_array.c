@@ -213,8 +213,8 @@ check_node(ad_state *state, const struct ArrowSchema *node,
     return 0;
 }
 
-/* With the lock of the capsule, as the next two. Returns the struct in it, or
- * NULL with an exception. */
+/* Returns the struct in the capsule, or NULL with an exception. The caller has
+ * the lock of the capsule while it uses the struct. */
 static const struct ArrowSchema *
 check_requested(ad_state *state, ad_schema schema, PyObject *requested)
 {
@@ -234,7 +234,7 @@ check_requested(ad_state *state, ad_schema schema, PyObject *requested)
 /* Answers the request by a schema cast if that suffices: 1 with the cast array
  * in *out, which owns its references; 0 if the array itself is exported (as
  * requested, or as the best effort); -1 with an exception. No data are
- * accessed. */
+ * accessed. With the lock of the capsule. */
 static int
 answer_request(ad_state *state, const ad_array *array, PyObject *requested,
                ad_array *out)

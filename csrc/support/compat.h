@@ -1,5 +1,5 @@
-/* Differences between CPython 3.10 and 3.13, and of free-threaded builds, all in
- * one place.
+/* Differences between the versions of CPython from 3.10 on, and between builds
+ * with and without a GIL, all in one place.
  */
 #ifndef AD_SUPPORT_COMPAT_H
 #define AD_SUPPORT_COMPAT_H
@@ -89,9 +89,9 @@ ad_py_is_finalizing(void)
 #endif
 }
 
-/* Does this thread hold the GIL, or is it attached? False in doubt. Never calls into a finalized
- * interpreter, unlike PyErr_Occurred(), and holds with sub-interpreters,
- * unlike PyGILState_Check(). */
+/* Does this thread hold the GIL, or is it attached? False in doubt. Never calls
+ * into a finalized interpreter, unlike PyErr_Occurred(), and holds with
+ * sub-interpreters, unlike PyGILState_Check(). */
 static inline bool
 ad_py_has_gil(void)
 {
