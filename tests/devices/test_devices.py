@@ -586,5 +586,5 @@ def test_host_read_error_names_call_and_remedy(software):
             use()
         assert str(info.value).startswith(f"{what} needs host memory")
         assert '.to("cpu")' in info.value.hint
-    with pytest.raises(ad.ExchangeError, match="a value of an Array"):
+    with pytest.raises(ad.ExchangeError, match="an iteration over an Array"):
         list(column)
