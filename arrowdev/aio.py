@@ -255,9 +255,12 @@ class AsyncArrayStream:
 
     def _poll_schema(self) -> _Description | None:
         """The schema, device type and metadata, which stay known after the end."""
-        if self._description is None:
-            self._description = self._consumer.poll_schema()
-        return self._description
+        description = self._description
+        if description is None:
+            description = self._consumer.poll_schema()
+            if description is not None:  # another thread may have found it meanwhile
+                self._description = description
+        return description
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
