@@ -62,7 +62,7 @@ def test_deviation_is_still_there(name, tmp_path):
     pytest.importorskip({"apache-tvm-ffi": "tvm_ffi", "arro3-core": "arro3"}.get(library, library))
     found = importlib.metadata.version(library).partition("+")[0]
     if found != version:
-        pytest.skip(f"module '{library}' has __version__ {found}, the page is about {version}")
+        pytest.skip(f"{library} {found} is installed, the page is about {version}")
     output = printed(program(blocks, tmp_path))
     rest = output
     for line in blocks["text"].splitlines():
