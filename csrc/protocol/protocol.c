@@ -244,10 +244,15 @@ first_line(PyObject *exception)
 }
 
 /* Records and clears the pending exception. An AttributeError means that the
- * attribute is absent in this state of the object. */
+ * attribute is absent in this state of the object. A producer that imports
+ * itself would try every order of its protocols if a RecursionError were a
+ * refusal. */
 static int
 refusals_add(refusals *tried, PyObject *object, const ad_protocol *protocol)
 {
+    if (PyErr_ExceptionMatches(PyExc_RecursionError)) {
+        return -1;
+    }
     PyObject *exception = ad_py_take_exception();
     if (exception == NULL ||
         PyErr_GivenExceptionMatches(exception, PyExc_AttributeError)) {

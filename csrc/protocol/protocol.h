@@ -70,9 +70,10 @@ typedef struct ad_protocol ad_protocol;
  * recorded in the sync; ad_finish_tensor and ad_import drop it for stream=-1,
  * and ad_apply_device_order lets the stream of the request wait for it. Device
  * memory gets a device owner (order/device_owner.h). These errors are final:
- * MemoryError, DeviceError, exceptions outside Exception, a malformed struct,
- * capsules or dicts against the protocol, and a loss of meaning (nulls,
- * requires_grad, conjugate). A producer's own exception is a refusal. */
+ * MemoryError, RecursionError, DeviceError, exceptions outside Exception, a
+ * malformed struct, capsules or dicts against the protocol, and a loss of
+ * meaning (nulls, requires_grad, conjugate). A producer's own exception is a
+ * refusal. */
 typedef ad_import_result (*ad_import_fn)(const ad_protocol *self,
                                          ad_state *state, PyObject *object,
                                          const ad_type_slot *slot,

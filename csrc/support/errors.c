@@ -301,10 +301,13 @@ ad_prefix_exception(const char *format, ...)
     ad_py_restore_exception(exception); /* replaces one of this function */
 }
 
+/* RecursionError: a producer that imports itself would otherwise try its
+ * protocols in every order, one on each level. */
 bool
 ad_exception_is_final(ad_state *state)
 {
     return PyErr_ExceptionMatches(PyExc_MemoryError) ||
+           PyErr_ExceptionMatches(PyExc_RecursionError) ||
            PyErr_ExceptionMatches(state->device_error) ||
            !PyErr_ExceptionMatches(PyExc_Exception);
 }

@@ -38,8 +38,8 @@ PyObject *ad_raise_with_cause(PyObject *exception, PyObject *cause);
 void ad_prefix_exception(const char *format, ...);
 
 /* True if the current exception must not count as a producer's refusal: a
- * MemoryError, a DeviceError, or a BaseException that is not an Exception
- * (KeyboardInterrupt). */
+ * MemoryError, a RecursionError, a DeviceError, or a BaseException that is not
+ * an Exception (KeyboardInterrupt). */
 bool ad_exception_is_final(ad_state *state);
 
 #endif /* AD_SUPPORT_ERRORS_H */

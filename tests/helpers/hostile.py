@@ -75,7 +75,6 @@ REFUSALS = [
     StopIteration(3),
     BufferError("no"),
     AssertionError("no"),
-    RecursionError("no"),
     NotImplementedError("no"),
     OSError(5, "no"),
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
@@ -91,6 +90,7 @@ FINAL = [
     GeneratorExit(),
     OwnBase("no"),
     MemoryError("no"),
+    RecursionError("no"),
     ad.DeviceError("no"),
 ]
 

@@ -446,3 +446,35 @@ def test_error_survives_release_of_import(case):
     del raised
     gc.collect()
     assert set(tree.released) <= {0, 1} and len(set(tree.released)) == 1
+
+
+class ImportsItself:
+    """By every protocol: if each level tried the next one as well, this would take for ever."""
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return ad.array(self).__arrow_c_array__()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return ad.array_stream(self).__arrow_c_stream__()
+
+    def __dlpack_device__(self):
+        return ac.CPU, 0
+
+    def __dlpack__(self, **options):
+        return ad.tensor(self).__dlpack__(**options)
+
+    @property
+    def __array_interface__(self):
+        return ad.tensor(self).__array_interface__
+
+
+def test_producer_that_imports_itself():
+    """At a low limit, because the frames of a sanitizer are large."""
+    limit = sys.getrecursionlimit()
+    for take in (ad.array, ad.tensor, ad.array_stream):
+        sys.setrecursionlimit(limit // 4)
+        try:
+            with pytest.raises(RecursionError):
+                take(ImportsItself())
+        finally:
+            sys.setrecursionlimit(limit)
