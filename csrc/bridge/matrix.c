@@ -1,5 +1,6 @@
 /* A batch of columns of one type as a matrix. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -478,12 +479,18 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
 
 /* --- entry --------------------------------------------------------------- */
 
+/* `why` says why the columns are no matrix; NULL: they are one. */
 static void
 log_copy(const matrix *self, const char *why)
 {
     ad_device device = self->batch->device;
+    char because[128] = "copy=True was passed";
+    if (why != NULL) {
+        snprintf(because, sizeof(because),
+                 "the columns are no matrix as they are: %s", why);
+    }
     ad_log_copy(self->n_columns * self->run, device,
-                ad_bridge_target(device, AD_COPY_IF_NEEDED), why);
+                ad_bridge_target(device, AD_COPY_IF_NEEDED), because);
 }
 
 /* The columns are also row-major if there is one row without gaps or one
@@ -526,8 +533,7 @@ ad_batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
         return fail_copy(&self, why, err);
     }
     if (ad_log_is_on()) {
-        log_copy(&self,
-                 self.has_pitch && !turns ? "copy=True was passed" : why);
+        log_copy(&self, self.has_pitch && !turns ? NULL : why);
     }
     return copy_columns(&self, order, out, err);
 }

@@ -56,6 +56,7 @@ def strided_mask():
 
 
 BOOLS = np.array([True] * 16)
+MATRIX = np.zeros((3, 2), order="F")
 
 COPIES = {
     "strides": (
@@ -113,8 +114,18 @@ COPIES = {
         "each other",
     ),
     "matrix": (
-        lambda: ad.tensor(ad.record_batch({"a": np.zeros(3), "b": np.ones(3)})),
-        "copy: 48 bytes, cpu -> cpu, because",
+        lambda: ad.tensor(ad.record_batch({"b": MATRIX[:, 1], "a": MATRIX[:, 0]})),
+        "copy: 48 bytes, cpu -> cpu, because the columns are no matrix as they are: they are not "
+        "stored one after the other",
+    ),
+    "matrix of another order": (
+        lambda: ad.tensor(ad.record_batch(MATRIX, names=["a", "b"]), order="C"),
+        "copy: 48 bytes, cpu -> cpu, because the columns are no matrix as they are: they are "
+        'stored in order "F", not order="C"',
+    ),
+    "matrix, copy=True": (
+        lambda: ad.tensor(ad.record_batch({"a": np.zeros(3)}), copy=True),
+        "copy: 24 bytes, cpu -> cpu, because copy=True was passed",
     ),
     "pickle": (
         lambda: pickle.dumps(ad.tensor(np.arange(20.0)[::2]), protocol=5),
