@@ -77,7 +77,8 @@ def _count_free(array, n):
     Those of lists are counted when the offsets are read.
     """
     kind = array.schema.format
-    n_free = 0 if any(buffer is not None and buffer.nbytes for buffer in array.buffers) else n
+    filled = [buffer for buffer in array.buffers if buffer is not None and buffer.nbytes]
+    n_free = 0 if filled else n
     if kind.startswith("+w:"):
         _, shape, _ = _core._extension(array.schema)
         extents = [*itertools.takewhile(bool, shape or ())]
@@ -85,7 +86,8 @@ def _count_free(array, n):
             n_free += n * sum(itertools.accumulate(extents, operator.mul))
         return n_free + _count_free(array.children[0], n * int(kind[3:]))
     if kind == "+s":
-        n_free += sum(_count_free(child, n) for child in array.children)
+        for child in array.children:
+            n_free += _count_free(child, n)
     return n_free
 
 

@@ -29,7 +29,7 @@ def rows():
 
 
 def library(name):
-    return pytest.importorskip(name)
+    return pytest.importorskip(name, minversion={"pandas": "3.0"}.get(name))
 
 
 def class_of(module, name):
