@@ -142,7 +142,7 @@ def test_stream_rows(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "r.json").read_text())["paths"]
     assert {row["group"] for row in rows} == {"streams"}
-    assert sum(row["goal"] is not None for row in rows) == 9
+    assert sum(row["goal"] is not None for row in rows) == 10
     for row in rows:
         if "not_measured" not in row:
             assert row["goal"] is None or row["met"] in (True, False)
