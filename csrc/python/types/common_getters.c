@@ -1,5 +1,7 @@
 #include "python/types/common_getters.h"
 
+#include <string.h>
+
 #include "model/array.h"
 #include "order/deferred_release.h"
 #include "protocol/protocol.h"
@@ -51,6 +53,14 @@ get_sync_event(PyObject *self, void *Py_UNUSED(closure))
         Py_RETURN_NONE;
     }
     return PyLong_FromVoidPtr(sync->handle);
+}
+
+PyObject *
+ad_decode_text(const char *text)
+{
+    text = text != NULL ? text : "";
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
+                                "surrogateescape");
 }
 
 const char *

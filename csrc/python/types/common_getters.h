@@ -16,6 +16,10 @@ PyObject *ad_reduce(PyObject *self, PyObject *protocol);
 /* __copy__: the object itself. */
 PyObject *ad_copy_is_self(PyObject *self, PyObject *ignored);
 
+/* A text of a schema (NULL: empty) as a str. Bytes that are not UTF-8 become
+ * surrogates. */
+PyObject *ad_decode_text(const char *text);
+
 /* For repr(): ", after event", or "" if no pending work is known. */
 const char *ad_readiness(const ad_sync *sync);
 

@@ -149,10 +149,7 @@ list_names(const struct ArrowSchema *node)
 {
     PyObject *names = PyList_New((Py_ssize_t)node->n_children);
     for (int64_t i = 0; names != NULL && i < node->n_children; i++) {
-        const char *text = node->children[i]->name;
-        text = text != NULL ? text : "";
-        PyObject *name = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
-                                              "surrogateescape");
+        PyObject *name = ad_decode_text(node->children[i]->name);
         if (name == NULL) {
             Py_CLEAR(names);
         } else {

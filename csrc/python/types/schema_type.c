@@ -1,8 +1,6 @@
 /* ad.Schema: an Arrow type with name, nullability, metadata and children. */
 #include "support/objects.h"
 
-#include <string.h>
-
 #include "model/type.h"
 #include "support/args.h"
 #include "support/errors.h"
@@ -26,16 +24,6 @@ schema_dealloc(PyObject *self)
 }
 
 static PyObject *
-decode(const char *text)
-{
-    if (text == NULL) {
-        text = "";
-    }
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
-                                "surrogateescape");
-}
-
-static PyObject *
 schema_str(PyObject *self)
 {
     ad_text text = {0};
@@ -44,7 +32,7 @@ schema_str(PyObject *self)
     if (ad_type_print(schema_of(self).node, &text, &err) != AD_OK) {
         result = ad_raise(ad_state_of(self), &err);
     } else {
-        result = decode(ad_text_string(&text));
+        result = ad_decode_text(ad_text_string(&text));
     }
     ad_text_clear(&text);
     return result;
@@ -58,7 +46,7 @@ schema_repr(PyObject *self)
         return NULL;
     }
     const struct ArrowSchema *node = schema_of(self).node;
-    PyObject *name = decode(node->name);
+    PyObject *name = ad_decode_text(node->name);
     PyObject *result = NULL;
     if (name != NULL) {
         bool nullable = node->flags & ARROW_FLAG_NULLABLE;
@@ -75,13 +63,13 @@ schema_repr(PyObject *self)
 static PyObject *
 get_format(PyObject *self, void *Py_UNUSED(closure))
 {
-    return decode(schema_of(self).node->format);
+    return ad_decode_text(schema_of(self).node->format);
 }
 
 static PyObject *
 get_name(PyObject *self, void *Py_UNUSED(closure))
 {
-    return decode(schema_of(self).node->name);
+    return ad_decode_text(schema_of(self).node->name);
 }
 
 static PyObject *
