@@ -115,6 +115,12 @@ arrow_producer_join(void *producer, char *text, int size)
     if (self->done.Wait(20.0)) {
         result = self->done.status().ok() ? 0 : -1;
         put(self->done.status().message(), text, size);
+        /* done wakes this thread before the task that finished it has
+         * returned. If the process exits meanwhile, the task uses static
+         * objects of libarrow that are destroyed. */
+        if (!self->pool->Shutdown().ok()) {
+            result = -2;
+        }
     }
     delete self;
     return result;
@@ -174,4 +180,6 @@ void
 arrow_consumer_drop(void *consumer)
 {
     delete static_cast<Consumer *>(consumer);
+    /* As for the pool of a producer. */
+    arrow::internal::GetCpuThreadPool()->WaitForIdle();
 }
