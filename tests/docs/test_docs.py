@@ -183,6 +183,19 @@ def test_backend_of_the_walk_through_compiles():
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
+def test_table_of_slots_is_complete():
+    page = (ROOT / "docs/internals/add_a_backend.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| slots \|.*?\n\n", page, re.M | re.S)[0]
+    first_cells = " ".join(re.findall(r"^\|(.*?)\|", table, re.M))
+    named = set(re.findall(r"`(\w+)`", first_cells))
+    contract = (compiler.CSRC / "device/backend.h").read_text(encoding="utf-8")
+    slots = re.search(r"^struct ad_backend \{\n(.*?)^\};", contract, re.M | re.S)[1]
+    members = set(re.findall(r"^    \w+ \(\*(\w+)\)\(", slots, re.M))
+    assert len(members) > 25
+    assert named - {"name", "device_types", "capabilities"} == members
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a checkout")
 def test_protocol_of_the_walk_through_compiles():
     page = ROOT / "docs/internals/add_a_protocol.md"
     blocks = re.findall(r"^```c\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
