@@ -111,8 +111,9 @@ fit_number(const ad_stream_argument *argument, int32_t device_type)
     }
     if (device_type == 0 && argument->kind != AD_STREAM_OFF) {
         PyErr_SetString(PyExc_ValueError,
-                        "a stream number says nothing about its device; name "
-                        "the device, or pass a stream object");
+                        "a stream number says nothing about its device; say "
+                        "which with device=, as in device=\"cuda:0\", or pass "
+                        "a stream object");
         return -1;
     }
     return 0;

@@ -72,16 +72,10 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
                stream_object *out)
 {
     ad_stream_argument argument;
+    ad_stream_choice choice;
     bool has_device = !ad_is_none(device);
     out->device = (ad_device){0, -1};
     if (has_device && ad_parse_device(state, device, &out->device) < 0) {
-        return -1;
-    }
-    if (!has_device && PyIndex_Check(stream) && !PyBool_Check(stream) &&
-        !PySequence_Check(stream)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "a stream number says nothing about its device; say "
-                        "which with device=, as in device=\"cuda:0\"");
         return -1;
     }
     if (ad_parse_stream_of(state, stream, out->device, &argument) < 0) {
@@ -92,13 +86,11 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
                         "stream=-1 names no stream that could be used");
         return -1;
     }
-    out->stream = argument.stream;
-    if (argument.object != NULL) {
-        out->keep = ad_py_owner_new(argument.object);
-        if (out->keep == NULL) {
-            return -1;
-        }
+    if (ad_stream_argument_choice(&argument, &choice) < 0) {
+        return -1;
     }
+    out->stream = choice.stream;
+    out->keep = choice.keep;
     return has_device ? check_context(state, out->stream, out->device)
                       : find_device(state, &argument, &out->device);
 }
