@@ -34,8 +34,10 @@ find_table(const ad_dl_exchange_header *header)
     return is_usable ? api : NULL;
 }
 
-const ad_dl_exchange_api *
-ad_dlpack_exchange_of(ad_state *state, PyTypeObject *type)
+/* The table in the type's own dict, or NULL; sets no exception. The table of a
+ * base class is not used, since a subclass may behave differently. */
+static const ad_dl_exchange_api *
+table_of(ad_state *state, PyTypeObject *type)
 {
     const ad_dl_exchange_api *api = NULL;
     PyObject *dict = ad_py_type_dict(type);
@@ -56,7 +58,7 @@ ad_dlpack_exchange_of(ad_state *state, PyTypeObject *type)
 static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
-    slot->exchange_api = ad_dlpack_exchange_of(state, type);
+    slot->exchange_api = table_of(state, type);
     ad_dlpack_probe(state, type, slot);
     return slot->exchange_api != NULL;
 }
@@ -147,8 +149,7 @@ ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
     PyObject *bases = ad_py_type_mro(type);
     for (Py_ssize_t i = 0;
          api == NULL && bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
-        api = ad_dlpack_exchange_of(
-            state, (PyTypeObject *)PyTuple_GET_ITEM(bases, i));
+        api = table_of(state, (PyTypeObject *)PyTuple_GET_ITEM(bases, i));
     }
     Py_XDECREF(bases);
     if (api == NULL) {

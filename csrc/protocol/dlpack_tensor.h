@@ -91,11 +91,6 @@ int ad_dlpack_read_pair(PyObject *value, const char *name, long long out[2]);
 
 /* --- the C exchange API (dlpack_exchange.c) ------------------------------ */
 
-/* The table in the type's own dict, or NULL; sets no exception. The table of a
- * base class is not used, since a subclass may behave differently. */
-const ad_dl_exchange_api *ad_dlpack_exchange_of(ad_state *state,
-                                                PyTypeObject *type);
-
 /* Creates an object of the class of `slot`, which has a table, over the memory
  * of `tensor`, with new references. The current stream of that library waits
  * for the data. For a class that ignores streams the host waits, unless the

@@ -286,10 +286,6 @@ int ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
  * not imported, which this does not do. */
 PyObject *ad_sycl_queue_new(ad_stream stream);
 
-/* The device type of CUDA's interfaces if they do not state it: ROCM if HIP is
- * available and CUDA is not, as with torch's builds for ROCm. */
-int32_t ad_cuda_means(void);
-
 /* Orders a use of the data on the stream `consumer`: the stream waits for
  * them, without the host, and their owner records it. A stream of another
  * device is refused (AD_ERR_EXCHANGE, "stream"), even if no work is pending.

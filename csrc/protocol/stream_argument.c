@@ -335,6 +335,17 @@ unknown:
     return -1;
 }
 
+/* The device type of CUDA's interfaces if they do not state it: ROCM if HIP is
+ * available and CUDA is not, as with torch's builds for ROCm. */
+static int32_t
+cuda_means(void)
+{
+    return !ad_backend_is_there(ARROW_DEVICE_CUDA) &&
+                   ad_backend_is_there(ARROW_DEVICE_ROCM)
+               ? ARROW_DEVICE_ROCM
+               : ARROW_DEVICE_CUDA;
+}
+
 /* Adapts the stream to the device `expected`; ExchangeError if it is of
  * another device type. */
 static int
@@ -345,7 +356,7 @@ fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
     /* torch and CuPy use CUDA's names for HIP streams. */
     if (is_cuda && (expected.type == 0 || (traits & AD_ROCM_STREAMS))) {
         out->device_type =
-            expected.type == 0 ? ad_cuda_means() : ARROW_DEVICE_ROCM;
+            expected.type == 0 ? cuda_means() : ARROW_DEVICE_ROCM;
         is_cuda = ad_device_traits(out->device_type) & AD_CUDA_STREAMS;
     }
     if (is_cuda && out->stream.handle == 0) {
@@ -508,15 +519,6 @@ ad_request_copy_stream(const ad_request *request)
 }
 
 /* --- order: what both tables of synchronization.md have in common -------- */
-
-int32_t
-ad_cuda_means(void)
-{
-    return !ad_backend_is_there(ARROW_DEVICE_CUDA) &&
-                   ad_backend_is_there(ARROW_DEVICE_ROCM)
-               ? ARROW_DEVICE_ROCM
-               : ARROW_DEVICE_CUDA;
-}
 
 /* The context in which the stream runs. The runtime is not asked again if one
  * of our events was recorded on the stream. */

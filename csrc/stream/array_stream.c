@@ -42,8 +42,9 @@ ad_array_stream_foreign_text(ad_array_stream *self)
     return NULL;
 }
 
-int
-ad_array_stream_fail(ad_array_stream *self)
+/* Reading on would skip a batch. Returns the errno of self->error. */
+static int
+fail(ad_array_stream *self)
 {
     self->code = ad_array_stream_errno(&self->error);
     self->is_foreign = false;
@@ -73,7 +74,7 @@ ad_array_stream_drop_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     out->array.release(&out->array);
     out->array.release = NULL;
-    return ad_array_stream_fail(self);
+    return fail(self);
 }
 
 int
@@ -100,7 +101,7 @@ static int
 fail_source(ad_array_stream *self)
 {
     int code = 0;
-    ad_array_stream_fail(self);
+    fail(self);
     if (self->source->last_error != NULL) {
         (void)self->source->last_error(self->source, &code);
     }
@@ -130,7 +131,7 @@ source_next(ad_array_stream *self, ad_array *out, bool *is_end)
                       "%d cannot access",
                       (int)out->device.type, (int)self->device_type);
         ad_array_clear(out);
-        return ad_array_stream_fail(self);
+        return fail(self);
     }
     return 0;
 }
@@ -153,7 +154,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     }
     ad_status status = ad_array_export_to(&array, out, &self->error);
     ad_array_clear(&array);
-    return status == AD_OK ? 0 : ad_array_stream_fail(self);
+    return status == AD_OK ? 0 : fail(self);
 }
 
 /* --- construction -------------------------------------------------------- */

@@ -45,10 +45,8 @@ ad_array_stream *ad_array_stream_new(ad_error *err);
 int ad_array_stream_not_open(ad_array_stream *self,
                              struct ArrowDeviceArray *out);
 
-/* Puts the stream into AD_STREAM_FAILED for self->error, since reading on
- * would skip a batch. Returns the errno. drop_batch() also releases the batch.
- */
-int ad_array_stream_fail(ad_array_stream *self);
+/* Releases the batch and puts the stream into AD_STREAM_FAILED for
+ * self->error, since reading on would skip the batch. Returns the errno. */
 int ad_array_stream_drop_batch(ad_array_stream *self,
                                struct ArrowDeviceArray *out);
 
