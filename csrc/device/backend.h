@@ -23,7 +23,12 @@
  *   runtime's name of that code in the message (ad_fail_device). It fails with
  *   AD_ERR_EXCHANGE where the request itself is invalid.
  * - A backend leaves a slot NULL if its runtime cannot serve it. The registry
- *   fills it once with a default that refuses, so callers never test for NULL.
+ *   fills it once with its default of defaults.c, so callers never test for
+ *   NULL.
+ *
+ * A new slot is a member of struct ad_backend and a line in the list of
+ * defaults.c, which does not compile without it; each backend that can serve it
+ * sets it in its last lines. docs/internals/add_a_backend.md lists the files.
  */
 #ifndef AD_DEVICE_BACKEND_H
 #define AD_DEVICE_BACKEND_H

@@ -1,8 +1,8 @@
 /* model/: the two neutral models, Arrow trees and strided tensors.
  *
- * Types, schemas, metadata, extension types and dtypes; import, structure
- * check, build and export of arrays; tensors; casts to a schema with the same
- * storage. Structs of producers are not trusted before ad_array_validate has
+ * Types, schemas, metadata, extension types; element types of tensors
+ * (dtypes.def is their table); import, structure check, build and export of
+ * arrays; tensors; casts to a schema with the same storage. Structs of producers are not trusted before ad_array_validate has
  * accepted them. The code here never reads data buffers on devices. It has no
  * lock and no thread: values are immutable once made, but for null counts, and
  * share reference-counted owners.
@@ -59,7 +59,7 @@ ad_array_set_null_count(ad_array *array, int64_t count)
     __atomic_store_n(&array->null_count, count, __ATOMIC_RELAXED);
 }
 
-/* --- structure ---------------------------------------------------------- */
+/* --- structure (array_structure.c) -------------------------------------- */
 
 /* Checks (schema, array) as one tree, without reading a data buffer: structs
  * not released; lengths, offsets and null counts not negative and without
@@ -79,7 +79,7 @@ AD_MUST_CHECK ad_status
 ad_array_validate_known(const struct ArrowSchema *schema,
                         const struct ArrowArray *array, ad_error *err);
 
-/* --- import ------------------------------------------------------------- */
+/* --- import (array.c) --------------------------------------------------- */
 
 /* Validates both structs and moves them into owners. On success both `release`
  * members are NULL; on failure both structs are untouched. The event, device
@@ -118,7 +118,7 @@ void ad_array_slot_free(struct ArrowDeviceArray *slot);
 void ad_device_array_from_host(struct ArrowArray *array,
                                struct ArrowDeviceArray *out);
 
-/* --- views -------------------------------------------------------------- */
+/* --- views (array.c) ---------------------------------------------------- */
 
 /* A copy of the view that borrows the references of `src`. */
 static inline ad_array
@@ -194,7 +194,7 @@ int64_t ad_array_resolve_null_count(const ad_array *array, int64_t known);
  * without. */
 bool ad_array_has_no_nulls(const ad_array *array);
 
-/* --- sizes -------------------------------------------------------------- */
+/* --- sizes (array_buffers.c) -------------------------------------------- */
 
 /* The size can only be read from memory that the host cannot access. */
 #define AD_SIZE_UNKNOWN (-1)
@@ -221,7 +221,7 @@ AD_MUST_CHECK ad_status ad_array_nbytes(const ad_array *array, int64_t *out,
  * nothing else shows it. For host memory that is ready. */
 bool ad_array_can_be_read(const ad_array *array);
 
-/* --- building ----------------------------------------------------------- */
+/* --- building (array_build.c) ------------------------------------------- */
 
 /* A new node over foreign memory. */
 typedef struct ad_array_spec {
@@ -302,14 +302,15 @@ AD_MUST_CHECK ad_status ad_array_build_joined(const ad_joined_inputs *inputs,
 AD_MUST_CHECK ad_status ad_array_empty(ad_schema schema, ad_array *out,
                                        ad_error *err);
 
-/* --- export ------------------------------------------------------------- */
+/* --- export (array.c) --------------------------------------------------- */
 
 /* Exports the whole tree from one arena that shares buffer lists with the
  * import. The rules for the holder are those of ad_schema_export. The sync is
  * exported as `sync_event`; `reserved` is zeroed. A slice of a struct without
  * a bitmap is exported with offset 0 and sliced columns, because pyarrow and
  * pandas accept no record batch with an offset. Fails if the device has an
- * ordinal that is not known. */
+ * ordinal that is not known. The nodes hold the owner and the sync until the
+ * last of them is released; ad_sync_unref() says who frees the event. */
 AD_MUST_CHECK ad_status ad_array_export(const ad_array *array,
                                         struct ArrowDeviceArray **holder,
                                         ad_error *err);

@@ -100,6 +100,9 @@ ad_sync_ref(ad_sync *sync)
     return sync;
 }
 
+/* The last reference gives an event of arrowdev's own back to the pool of its
+ * context, or destroys it where the pool has no room (sync_destroy in sync.c).
+ * A foreign event is its producer's, who frees it once `keep` is released. */
 static inline void
 ad_sync_unref(ad_sync *sync)
 {

@@ -2,10 +2,11 @@
  *
  * A protocol imports foreign objects as an ad_array or an ad_tensor, and
  * exports ours. Its file ends with a `const ad_protocol`, and protocols.def
- * has a line for it. Protocols depend neither on each other, nor on device
- * backends, nor on the Python types above. A protocol file may call Python
- * methods and fetch, match and clear exceptions. Input is untrusted until it
- * is checked. The GIL is held, and released around calls that may block.
+ * has a line for it. What protocols share is declared here and in arrow.h,
+ * dlpack_tensor.h and interface_import.h; none knows the Python types above.
+ * A protocol file may call Python methods and fetch, match and clear
+ * exceptions. Input is untrusted until it is checked. The GIL is held, and
+ * released around calls that may block.
  */
 #ifndef AD_PROTOCOL_PROTOCOL_H
 #define AD_PROTOCOL_PROTOCOL_H
@@ -212,6 +213,10 @@ ad_finish_elements(ad_state *state, const ad_request *request,
 
 /* --- stream arguments (stream_argument.c) -------------------------------- */
 
+/* The refusals of a stream= argument are raised here. A stream of another
+ * device is refused by the runtime of the data (stream_context in
+ * device/backend.h). */
+
 /* Parses a stream= argument (NULL and None: absent) before the device of the
  * data is known. No runtime is called. -1 with TypeError: an unknown kind. */
 int ad_parse_stream(ad_state *state, PyObject *value, ad_stream_argument *out);
@@ -277,13 +282,13 @@ ad_default_stream(int32_t device_type, ad_stream *out)
 }
 
 /* The current stream of the library of this type, if the type or one of its
- * bases has an exchange table of DLPack. Returns 1, 0 if there is no table or
- * it states no stream, or -1 with an exception. */
+ * bases has an exchange table of DLPack (dlpack_exchange.c). Returns 1, 0 if
+ * there is no table or it states no stream, or -1 with an exception. */
 int ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
                       ad_stream_choice *out);
 
-/* A new dpctl.SyclQueue over `stream`. NULL without an exception if dpctl is
- * not imported, which this does not do. */
+/* A new dpctl.SyclQueue over `stream` (sycl_usm.c). NULL without an exception
+ * if dpctl is not imported, which this does not do. */
 PyObject *ad_sycl_queue_new(ad_stream stream);
 
 /* Orders a use of the data on the stream `consumer`: the stream waits for
