@@ -1,7 +1,5 @@
 #include "device/gpu/gpu.h"
 
-#include <string.h>
-
 /* --- errors -------------------------------------------------------------- */
 
 /* A kernel or the device has failed: nothing runs in the process any more, on
@@ -264,13 +262,6 @@ ad_gpu_primary_context(ad_device device, ad_context *out, ad_error *err)
     return AD_OK;
 }
 
-static bool
-is_gone(int code)
-{
-    return code == AD_GPU_INVALID_CONTEXT ||
-           code == AD_GPU_CONTEXT_IS_DESTROYED;
-}
-
 /* A destroyed context has no pending work. */
 ad_status
 ad_gpu_synchronize(ad_context context, ad_error *err)
@@ -285,7 +276,7 @@ ad_gpu_synchronize(ad_context context, ad_error *err)
         ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
         ad_gpu_leave(gpu, &scope);
     }
-    if (context.handle != NULL && is_gone(result.code)) {
+    if (context.handle != NULL && ad_gpu_is_gone(result.code)) {
         gpu->forget_error();
         return AD_OK;
     }
@@ -350,8 +341,7 @@ static bool
 enters_after(const struct ad_gpu *gpu, ad_context context, int code,
              ad_gpu_scope *scope)
 {
-    if (code != AD_GPU_INVALID_CONTEXT &&
-        code != AD_GPU_CONTEXT_IS_DESTROYED && !is_broken(code)) {
+    if (!ad_gpu_is_gone(code) && !is_broken(code)) {
         return false;
     }
     gpu->forget_error();
@@ -605,173 +595,4 @@ ad_gpu_event_destroy(ad_context context, ad_event event)
 {
     destroy(context, ad_gpu_of(context.device)->calls->event_destroy,
             event.handle);
-}
-
-/* --- memory -------------------------------------------------------------- */
-
-/* Gives the device a pool that keeps its memory. The default pool returns
- * unused memory to the system at every synchronization, so that each later
- * allocation has to map memory. Its threshold is a setting of the whole
- * process and is left alone. Without a pool of its own arrowdev uses the
- * default one. Two threads may both create a pool; the second destroys its
- * own. */
-static void
-make_pool(const struct ad_gpu *gpu, int64_t id, ad_gpu_pools *pools)
-{
-    const struct ad_gpu_calls *calls = gpu->calls;
-    const struct ad_gpu_pool_properties properties = {
-        .allocation_type = AD_GPU_POOL_OF_DEVICE_MEMORY,
-        .location_type = AD_GPU_LOCATION_DEVICE,
-        .location_id = (int)id,
-    };
-    uint64_t threshold = UINT64_MAX;
-    void *made = NULL;
-    void *none = NULL;
-    if (calls->pool_create == NULL || calls->pool_set == NULL ||
-        calls->pool_destroy == NULL) {
-        return;
-    }
-    if (calls->pool_create(&made, &properties) != AD_GPU_SUCCESS) {
-        gpu->forget_error();
-        return;
-    }
-    int waits = 0; /* an upload waits for no consumer of other memory */
-    int code = calls->pool_set(made, AD_GPU_POOL_THRESHOLD, &threshold);
-    if (code == AD_GPU_SUCCESS) {
-        code = calls->pool_set(made, AD_GPU_POOL_INTERNAL_WAITS, &waits);
-    }
-    if (code != AD_GPU_SUCCESS ||
-        !atomic_compare_exchange_strong(&pools->own, &none, made)) {
-        (void)calls->pool_destroy(made);
-        gpu->forget_error();
-    }
-}
-
-/* NULL where the device cannot free the memory in stream order: managed
- * memory, and all memory on devices without pools. Called while the thread is
- * relaxed. */
-static const ad_gpu_pools *
-find_pools(const struct ad_gpu *gpu, ad_device device)
-{
-    ad_gpu_pools *pools =
-        device.type == gpu->device_type ? gpu->pools(device.id) : NULL;
-    if (pools == NULL) {
-        return NULL;
-    }
-    int state = atomic_load_explicit(&pools->state, memory_order_acquire);
-    if (state == AD_GPU_POOLS_UNKNOWN) {
-        state = gpu->has_pools(device.id) ? AD_GPU_HAS_POOLS : AD_GPU_NO_POOLS;
-        if (state == AD_GPU_HAS_POOLS) {
-            make_pool(gpu, device.id, pools);
-        }
-        atomic_store_explicit(&pools->state, state, memory_order_release);
-    }
-    return state == AD_GPU_HAS_POOLS ? pools : NULL;
-}
-
-static ad_gpu_result
-allocate_new(const struct ad_gpu *gpu, ad_context context, void *stream,
-             size_t nbytes, void **out)
-{
-    return context.device.type == gpu->host_type
-               ? (ad_gpu_result){gpu->calls->host_alloc(out, nbytes,
-                                                        AD_GPU_HOST_PORTABLE),
-                                 gpu->names.host_alloc}
-               : gpu->allocate(context, find_pools(gpu, context.device),
-                               stream, nbytes, out);
-}
-
-/* Pinned and managed memory comes in blocks that are kept. */
-static bool
-is_kept(const struct ad_gpu *gpu, ad_context context)
-{
-    return context.device.type != gpu->device_type;
-}
-
-static ad_gpu_result
-allocate_block(const struct ad_gpu *gpu, ad_context context, void *stream,
-               size_t nbytes, void **out)
-{
-    const size_t size = ad_gpu_block_size(nbytes);
-    *out = ad_gpu_block_take(gpu, context, size);
-    if (*out != NULL) {
-        return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
-    }
-    ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
-    ad_gpu_result result = allocate_new(gpu, context, stream, size, out);
-    if (result.code == AD_GPU_OUT_OF_MEMORY) {
-        gpu->forget_error();
-        ad_gpu_blocks_trim(0);
-        result = allocate_new(gpu, context, stream, size, out);
-    }
-    return result;
-}
-
-ad_status
-ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
-                void **out, ad_error *err)
-{
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
-    ad_gpu_relax(gpu, &scope);
-    ad_gpu_result result =
-        (is_kept(gpu, context) ? allocate_block : allocate_new)(
-            gpu, context, ad_gpu_handle(stream), nbytes, out);
-    ad_gpu_leave(gpu, &scope);
-    if (result.code == AD_GPU_OUT_OF_MEMORY) {
-        gpu->forget_error();
-        return ad_fail_device_memory(err, context.device, nbytes);
-    }
-    return ad_gpu_check(gpu, context.device, result, err);
-}
-
-/* Without pools device memory is freed after the stream has been synchronized.
- * If that fails, work may still use the memory, so it is leaked. Returns the
- * code of the last call. */
-static int
-free_device_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
-                   void *data)
-{
-    if (find_pools(gpu, context.device) != NULL) {
-        if (gpu->free_ordered(data, stream) == AD_GPU_SUCCESS) {
-            return AD_GPU_SUCCESS;
-        }
-        gpu->forget_error();
-    }
-    int code = gpu->calls->stream_synchronize(stream);
-    return code == AD_GPU_SUCCESS ? gpu->free(data) : code;
-}
-
-static int
-free_memory(const struct ad_gpu *gpu, ad_context context, void *stream,
-            void *data, size_t nbytes)
-{
-    if (!is_kept(gpu, context)) {
-        return free_device_memory(gpu, context, stream, data);
-    }
-    return ad_gpu_block_keep(gpu, context, data, ad_gpu_block_size(nbytes))
-               ? AD_GPU_SUCCESS
-               : ad_gpu_block_free(gpu, context, data);
-}
-
-void
-ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
-                  size_t nbytes)
-{
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope = {.is_moved = false};
-    ad_gpu_result result = enter(gpu, context, &scope);
-    if (result.code != AD_GPU_SUCCESS) {
-        gpu->forget_error();
-    }
-    ad_gpu_relax(gpu, &scope);
-    /* A destroyed context has freed its memory. After other failures the free
-     * is still attempted, because the stream determines the context. */
-    if (!is_gone(result.code) &&
-        free_memory(gpu, context, ad_gpu_handle(stream), data, nbytes) !=
-            AD_GPU_SUCCESS) {
-        gpu->forget_error();
-    }
-    ad_gpu_leave(gpu, &scope);
 }

@@ -141,6 +141,14 @@ ad_gpu_of(ad_device device)
     return is_hip ? &ad_gpu_hip : &ad_gpu_cuda;
 }
 
+/* Does the error code mean that there is no such context, or no longer? */
+static inline bool
+ad_gpu_is_gone(int code)
+{
+    return code == AD_GPU_INVALID_CONTEXT ||
+           code == AD_GPU_CONTEXT_IS_DESTROYED;
+}
+
 /* The only conversion from our streams to the runtime's. */
 static inline void *
 ad_gpu_handle(ad_stream stream)
@@ -276,32 +284,13 @@ ad_gpu_leave(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
     }
 }
 
-/* --- blocks of pinned and managed memory (gpu_blocks.c) ------------------ */
+/* --- memory (gpu_memory.c) ------------------------------------------------ */
 
 /* The bytes of unused pinned and managed memory that stay allocated. */
 #define AD_GPU_KEPT_MAX ((size_t)256 << 20)
 
-/* The size of the block for `nbytes`. Few sizes occur, so that kept blocks
- * fit. */
-size_t ad_gpu_block_size(size_t nbytes);
-
-/* The functions below are called while the context is current and the thread
- * is relaxed. */
-
-/* Take a kept block of this size and context, or return NULL. */
-void *ad_gpu_block_take(const struct ad_gpu *gpu, ad_context context,
-                        size_t size);
-
-/* Keep a block that no work uses any more. False: the caller frees it. */
-bool ad_gpu_block_keep(const struct ad_gpu *gpu, ad_context context,
-                       void *data, size_t size);
-
-/* Free a block, and return the code of the call. May block. */
-int ad_gpu_block_free(const struct ad_gpu *gpu, ad_context context,
-                      void *data);
-
 /* Free the oldest kept blocks until `most` bytes are left. May block. Enters
- * the contexts of the blocks. */
+ * the contexts of the blocks. Called while the thread is relaxed. */
 void ad_gpu_blocks_trim(size_t most);
 
 #endif /* AD_DEVICE_GPU_GPU_H */
