@@ -8,6 +8,7 @@ import sys
 
 import arrowdev
 from arrowdev._cli import check, doctor, inspect, matrix
+from arrowdev._cli.terminal import OutputError
 
 # A command is a module with DESCRIPTION, add_arguments(parser) and
 # run(arguments), which returns the exit status.
@@ -42,16 +43,18 @@ def parser():
 def main(argv=None):
     arguments = parser().parse_args(argv)
     try:
-        status = COMMANDS[arguments.command].run(arguments)
-        print(end="", flush=True)
-    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    return status
+        return COMMANDS[arguments.command].run(arguments)
+    except OutputError as error:
+        if isinstance(error.__cause__, BrokenPipeError):  # the reader, such as `head`, has ended
+            return 128 + signal.SIGPIPE
+        print(f"{arguments.command}: {error}", file=sys.stderr)
+        return 1
 
 
 def run():
     """Run as a program of its own; the script `arrowdev` calls it."""
+    if sys.stderr is None:  # closed by the shell: 2>&-
+        sys.stderr = open(os.devnull, "w")
     faulthandler.enable()  # print a traceback if a library crashes
     return main()
 

@@ -1,10 +1,10 @@
 """``python -m arrowdev check EXPR``: checks whether a library conforms to the specification."""
 
 import json
-import textwrap
 
 from arrowdev._cli import expression
 from arrowdev._cli.machine import FORMAT
+from arrowdev._cli.terminal import put, wrapped
 from arrowdev.testing import _conformance
 from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES
 
@@ -21,8 +21,6 @@ or a function that takes the capsule of a handler.
 The exit status is 1 where a rule is broken, 0 where none is. A library that crashes leaves a
 trace of where.
 """
-
-WIDTH = 100
 
 
 def add_arguments(parser):
@@ -92,7 +90,7 @@ def paragraph(word, rule, what):
     yield ""
     yield f"{word}: {rule.id}"
     for text in (f"{rule.text} ({rule.source})", what):
-        yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield from wrapped(text, "  ", "  ")
 
 
 def run(arguments):
@@ -102,7 +100,7 @@ def run(arguments):
         expression.explain(error)
         return 2
     if arguments.json:
-        print(json.dumps(as_json(report), indent=2))
+        put(json.dumps(as_json(report), indent=2))
     else:
-        print("\n".join(told(report, rules)))
+        put("\n".join(told(report, rules)))
     return 1 if report.broken else 0

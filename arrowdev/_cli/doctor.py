@@ -14,7 +14,7 @@ from arrowdev._cli.device_libraries import DEVICE_PEERS
 from arrowdev._cli.libraries import PEERS, Payload
 from arrowdev._cli.machine import FORMAT
 from arrowdev._cli.pairs import Matrix, load, load_devices
-from arrowdev._cli.terminal import Painter, has_colours, wrapped
+from arrowdev._cli.terminal import Painter, has_colours, put, wrapped
 
 DESCRIPTION = """\
 Say which runtimes, devices and libraries arrowdev finds here, and why others are missing.
@@ -252,13 +252,9 @@ def html_page(found):
 def run(arguments):
     found = examine()
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        put(json.dumps(found, indent=2))
     else:
-        print("\n".join(report(found, Painter(has_colours(sys.stdout)))))
+        put("\n".join(report(found, Painter(has_colours(sys.stdout)))))
     if arguments.html is not None:
-        try:
-            page.write(arguments.html, html_page(found))
-        except OSError as error:
-            print(f"doctor: {error}", file=sys.stderr)
-            return 1
+        page.write(arguments.html, html_page(found))
     return 0

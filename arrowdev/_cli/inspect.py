@@ -6,6 +6,7 @@ import json
 import arrowdev
 from arrowdev._cli import expression
 from arrowdev._cli.machine import FORMAT
+from arrowdev._cli.terminal import put
 from arrowdev.testing import _abi, _dlpack, _host_read
 
 DESCRIPTION = """\
@@ -472,7 +473,7 @@ def run(arguments):
         return 2
     examined = examine(obj, again=make)
     if arguments.json:
-        print(json.dumps({"format": FORMAT, **examined}, indent=2))
+        put(json.dumps({"format": FORMAT, **examined}, indent=2))
     else:
-        print("\n".join(report(examined)))
+        put("\n".join(report(examined)))
     return 0

@@ -12,7 +12,7 @@ from arrowdev._cli.device_libraries import DEVICE_PEERS
 from arrowdev._cli.libraries import CTYPES, PEERS, Payload
 from arrowdev._cli.machine import machine
 from arrowdev._cli.pairs import is_wanted, run_matrix
-from arrowdev._cli.terminal import Painter, has_colours
+from arrowdev._cli.terminal import Painter, has_colours, put
 
 DESCRIPTION = """\
 Hand an array from every installed library to every other, through arrowdev and directly.
@@ -130,8 +130,8 @@ def add_arguments(parser):
     parser.add_argument("--svg", metavar="FILE", help="write the picture of that page")
 
 
-def written(arguments, matrix, headings):
-    """Write the files that are asked for."""
+def write_files(arguments, matrix, headings):
+    """Write the page and the picture, if they are asked for."""
     if arguments.html is not None:
         page.write(arguments.html, matrix_page.page(matrix, headings))
     if arguments.svg is not None:
@@ -153,16 +153,13 @@ def run(arguments):
         matrix = run_matrix(peers, payload, progress, arguments.device)
     headings = {cls.name: cls.heading for cls in ALL_PEERS if cls.heading}
     if arguments.json:
-        print(json.dumps(as_json(matrix), indent=1))
+        put(json.dumps(as_json(matrix), indent=1))
     else:
         paint = Painter(has_colours(sys.stdout))
         lines = matrix_text.lines(matrix, headings, has_times=arguments.times, paint=paint)
-        print("\n".join(lines))
-    failures = list(not_there(matrix, arguments.device))
-    try:
-        written(arguments, matrix, headings)
-    except OSError as error:
-        failures.append(str(error))
-    for line in failures:
+        put("\n".join(lines))
+    missing = list(not_there(matrix, arguments.device))
+    for line in missing:
         print(f"matrix: {line}", file=sys.stderr)
-    return 1 if matrix.wrong or failures else 0
+    write_files(arguments, matrix, headings)
+    return 1 if matrix.wrong or missing else 0

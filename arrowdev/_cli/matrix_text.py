@@ -3,12 +3,11 @@
 import functools
 import re
 import statistics
-import textwrap
 
 from arrowdev._cli.device_libraries import DEVICE_PEERS
 from arrowdev._cli.machine import machine
 from arrowdev._cli.pairs import COPY, HOST, REFUSED, RESULTS, WRONG, ZERO_COPY
-from arrowdev._cli.terminal import WIDTH, Painter, aligned, wrapped
+from arrowdev._cli.terminal import Painter, aligned, wrapped
 
 SYMBOLS = {ZERO_COPY: "=", COPY: "c", REFUSED: "x", WRONG: "!"}
 KINDS = {ZERO_COPY: "good", COPY: "fair", REFUSED: "bad", WRONG: "wrong"}
@@ -67,9 +66,7 @@ class Reasons:
 
     def lines(self):
         for i, text in enumerate(self.texts, 1):
-            yield from textwrap.wrap(
-                text, WIDTH, initial_indent=f"x{i:<3} ", subsequent_indent=" " * 5
-            )
+            yield from wrapped(text, f"x{i:<3} ", " " * 5)
 
 
 def refusal(attempts, type_name):
@@ -235,12 +232,11 @@ def head_lines(matrix):
     here = machine()
     # A no-break space keeps a version on the line of its name.
     versions = [f"{lib.name}\xa0{lib.version}" for lib in matrix.libraries if lib.version]
-    yield from textwrap.wrap(
+    yield from wrapped(
         f"arrowdev {here['arrowdev']}, {here['implementation']} {here['python']}, "
-        f"{here['platform']}",
-        WIDTH,
+        f"{here['platform']}"
     )
-    for line in textwrap.wrap(", ".join(dict.fromkeys(versions)), WIDTH):
+    for line in wrapped(", ".join(dict.fromkeys(versions))):
         yield line.replace("\xa0", " ")
 
 

@@ -3,6 +3,8 @@
 import html
 import pathlib
 
+from arrowdev._cli.terminal import OutputError
+
 _STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --faint: #59636e; --line: #d1d9e0;
   --back: #fff; --raised: #f6f8fa; --good: #1a7f37; --bad: #c0303c; }
@@ -106,5 +108,8 @@ def document(title, parts, report):
 
 
 def write(name, text):
-    """Write a page; an OSError is the caller's."""
-    pathlib.Path(name).write_text(text, encoding="utf-8")
+    """Write a page or a picture; raise OutputError if that fails."""
+    try:
+        pathlib.Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(str(error)) from error

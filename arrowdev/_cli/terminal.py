@@ -1,11 +1,26 @@
-"""Text for a terminal: aligned columns, and colours where they are wanted."""
+"""Text on standard output: aligned columns, and colours where they are wanted."""
 
 import os
+import sys
 import textwrap
 
 WIDTH = 100  # columns of text
 
 _CODES = {"good": "32", "fair": "33", "bad": "31", "wrong": "1;31", "faint": "2", "strong": "1"}
+
+
+class OutputError(Exception):
+    """Standard output or a file cannot be written."""
+
+
+def put(text):
+    """Print `text` and flush it; raise OutputError if that fails."""
+    try:
+        print(text, flush=True)
+    except (OSError, UnicodeEncodeError) as error:
+        # The interpreter writes what is left in the buffer at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputError(f"cannot write the output: {error}") from error
 
 
 def has_colours(stream):

@@ -271,26 +271,59 @@ def test_mask_is_not_a_dict():
     assert found["mask"] == "malformed: int in place of a dict"
 
 
+def run_with_output_to(stdout, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "arrowdev", *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=110,
+        cwd=compiler.ROOT / "tests",
+        env={**os.environ, **environment},
+    )
+
+
 def test_closed_output_pipe():
     """Like `| head`."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
-        done = subprocess.run(
-            [sys.executable, "-m", "arrowdev", "inspect", "3"],
-            stdout=closed,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=110,
-            cwd=compiler.ROOT / "tests",
-        )
+        done = run_with_output_to(closed, "inspect", "3")
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "3"],
+        ["inspect", "3", "--json"],
+        ["check", "arrowdev.schema('int8')"],
+        ["matrix", "--only", "memoryview", "--device", "cpu"],
+        pytest.param(["doctor"], marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_output_that_cannot_be_written(arguments):
+    with open("/dev/full", "w") as full:
+        done = run_with_output_to(full, *arguments)
+    message = "cannot write the output: [Errno 28] No space left on device"
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == f"{arguments[0]}: {message}"
+
+
+def test_output_that_cannot_be_encoded():
+    expression = "type('\xe9', (), {})()"
+    done = run_with_output_to(subprocess.DEVNULL, "inspect", expression, PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert done.stderr.startswith("inspect: cannot write the output: 'ascii' codec can't encode")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
 @pytest.mark.parametrize("arguments", [["inspect", "3"], ["matrix", "--only", "memoryview"]])
-def test_without_standard_output(arguments):
+def test_without_a_standard_stream(arguments, closed):
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "arrowdev", *arguments],
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "arrowdev", *arguments],
         timeout=110,
         cwd=compiler.ROOT / "tests",
     )
