@@ -72,7 +72,7 @@ def as_json(report):
     }
 
 
-def told(report, rules):
+def report_lines(report, rules):
     yield report.subject
     for word, level in (("BROKEN", "must"), ("not followed", "should")):
         for finding in report.findings.values():
@@ -102,5 +102,5 @@ def run(arguments):
     if arguments.json:
         put(json.dumps(as_json(report), indent=2))
     else:
-        put("\n".join(told(report, rules)))
+        put("\n".join(report_lines(report, rules)))
     return 1 if report.broken else 0

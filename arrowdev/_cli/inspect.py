@@ -41,7 +41,7 @@ def device(type_, id_):
     return f"{type_} ({name}), id {id_}"
 
 
-def few(pairs):
+def first_children(pairs):
     """Return the first few children."""
     for i, (step, node) in enumerate(pairs):
         if i == SHOWN_CHILDREN:
@@ -52,7 +52,7 @@ def few(pairs):
 
 def tree(fields, node, show):
     """Return the `fields` of a node and of its descendants."""
-    for step, child in few(_host_read.below(node)):
+    for step, child in first_children(_host_read.below(node)):
         if child is None or isinstance(child, str):
             fields[step] = child or "NULL"
         elif not child.release:
@@ -360,7 +360,7 @@ def warn_of_cuda_interface(found):
         yield "before version 3 the interface does not say which stream to wait for"
 
 
-def gives(fields):
+def gives_data(fields):
     """Whether a protocol gives the data in at least one way (DLPack has two)."""
     ways = [fields[name] for name in ("legacy", "versioned") if name in fields]
     return not ways or any(isinstance(way, dict) for way in ways)
@@ -379,7 +379,7 @@ def warnings_of(found):
             ),
         )
     )
-    others = [name for name in WITHOUT_NULLS if name in shown and gives(shown[name])]
+    others = [name for name in WITHOUT_NULLS if name in shown and gives_data(shown[name])]
     for name, fields in shown.items():
         makers = [warn_of_device_array(fields), warn_of_array(fields, others)]
         if name == "__dlpack__":
@@ -390,7 +390,7 @@ def warnings_of(found):
             yield from ((name, text) for text in maker)
 
 
-def look_again(name, error, again):
+def fields_of_another(name, error, again):
     """Return the fields of a new object, for a protocol that failed with `error`."""
     if again is None:
         return refusal(error)
@@ -416,7 +416,7 @@ def examine(obj, again=None):
             try:
                 found[name] = show(obj)
             except Exception as error:
-                found[name] = look_again(name, error, again if is_taken else None)
+                found[name] = fields_of_another(name, error, again if is_taken else None)
             is_taken |= name.endswith("stream__")
     if has_buffer(obj):
         found["buffer protocol"] = show_buffer(obj)
@@ -430,20 +430,20 @@ def examine(obj, again=None):
 
 
 def lines(fields, indent):
-    width = max((len(name) for name, value in fields.items() if not nested(value)), default=0)
+    width = max((len(name) for name, value in fields.items() if not is_nested(value)), default=0)
     for name, value in fields.items():
-        if nested(value):
+        if is_nested(value):
             yield f"{indent}{name}"
             yield from lines(value, indent + "  ")
         else:
-            yield f"{indent}{name:{width}}  {said(value)}"
+            yield f"{indent}{name:{width}}  {value_text(value)}"
 
 
-def nested(value):
+def is_nested(value):
     return isinstance(value, dict) and bool(value)
 
 
-def said(value):
+def value_text(value):
     if isinstance(value, dict):
         return "none"
     if isinstance(value, (list, tuple)):

@@ -33,7 +33,7 @@ svg.matrix { font: 12px system-ui, sans-serif; }
 # --- cells ------------------------------------------------------------------------
 
 
-def told(attempt):
+def attempt_text(attempt):
     """Return what came of an attempt, in words."""
     time = f", {matrix_text.short_time(attempt.ns)} ns" if attempt.ns is not None else ""
     reason = f": {attempt.reason}" if attempt.reason else ""
@@ -41,11 +41,11 @@ def told(attempt):
 
 
 def through_text(pair):
-    return f"{pair.producer} to {pair.consumer}, through arrowdev\n{told(pair.through)}"
+    return f"{pair.producer} to {pair.consumer}, through arrowdev\n{attempt_text(pair.through)}"
 
 
 def direct_text(pair):
-    ways = [told(attempt) for attempt in pair.direct] or ["it has no way of its own"]
+    ways = [attempt_text(attempt) for attempt in pair.direct] or ["it has no way of its own"]
     return "\n".join([f"{pair.producer} to {pair.consumer}, directly", *ways])
 
 
@@ -79,7 +79,7 @@ class _Half:
         self.numbers = matrix_text.counts(attempt for attempt in attempts if attempt)
 
     def summary(self):
-        parts = (f"{n} {matrix_text.named(n, result)}" for result, n in self.numbers.items())
+        parts = (f"{n} {matrix_text.plural(n, result)}" for result, n in self.numbers.items())
         return ", ".join(parts) or "no way of its own"
 
     def width(self, names):
@@ -177,7 +177,7 @@ def _times(matrix, headings):
 
 def _coverage(matrix):
     for what, numbers, total in matrix_text.coverage(matrix):
-        parts = (f"<b>{n}</b> {matrix_text.named(n, result)}" for result, n in numbers.items())
+        parts = (f"<b>{n}</b> {matrix_text.plural(n, result)}" for result, n in numbers.items())
         yield f'<p class="lead">{escaped(what)}: {", ".join(parts)}, of {total} pairs</p>'
 
 

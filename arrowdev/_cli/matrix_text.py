@@ -31,7 +31,8 @@ def coverage(matrix):
     return [(what, counts(made), len(made)) for what, made in rows if made]
 
 
-def named(n, result):
+def plural(n, result):
+    """Return the word for `n` results."""
     return "copies" if result == COPY and n != 1 else result
 
 
@@ -42,7 +43,7 @@ def coverage_lines(matrix, paint):
     for what, numbers, total in found:
         shown = {ZERO_COPY: 0, COPY: 0, REFUSED: 0, **numbers}
         parts = (
-            paint(KINDS[result] if n else "faint", f"{n:{digits}} {named(n, result)}")
+            paint(KINDS[result] if n else "faint", f"{n:{digits}} {plural(n, result)}")
             for result, n in shown.items()
         )
         has_all = what != "directly" or total == len(matrix.pairs)
@@ -172,12 +173,12 @@ def time_rows(grid):
 
 def move_rows(matrix, cell):
     """Return the cells of the transfers: a row and a column for each device and its library."""
-    speakers = {move.device: move.producer for move in matrix.moves}
+    libraries = {move.device: move.producer for move in matrix.moves}
     at = {(move.device, move.target): move for move in matrix.moves}
-    rows = [["", *speakers], ["from \\ to", *speakers.values()]]
-    for device, speaker in speakers.items():
-        cells = [cell(at[device, t]) if (device, t) in at else "" for t in speakers]
-        rows.append([f"{device} {speaker}", *cells])
+    rows = [["", *libraries], ["from \\ to", *libraries.values()]]
+    for device, library in libraries.items():
+        cells = [cell(at[device, t]) if (device, t) in at else "" for t in libraries]
+        rows.append([f"{device} {library}", *cells])
     return rows
 
 

@@ -145,7 +145,7 @@ def time_call(call):
     return statistics.median(times)
 
 
-def tried(function, *arguments):
+def catch(function, *arguments):
     """Return the result and the exception of ``function(*arguments)``: one is None."""
     try:
         return function(*arguments), None
@@ -184,10 +184,10 @@ def attempt(how, function, source, address, consumer, payload, strict):
     pandas.Series(x) makes a Series of one object from an unknown type.
     """
     call = functools.partial(function, source)
-    result, error = tried(call)
+    result, error = catch(call)
     if error:
         return Attempt(how, REFUSED, reason=describe_error(error))
-    compared, error = tried(compare, consumer, result, payload)
+    compared, error = catch(compare, consumer, result, payload)
     if error:
         what = str(error) if isinstance(error, OtherKind) else describe_error(error)
         reason = f"it gives something else: {what}"
@@ -255,23 +255,29 @@ def try_move(producer, source, consumer, payload, devices):
 def load(peer, payload, progress):
     """Return the Library of `peer` and an array of it, or None if it is left out."""
     library = Library(peer.name, peer.pip)
-    source, error = tried(fill_in, library, peer, payload, progress)
+    source, error = catch(fill_in, library, peer, payload, progress)
     if error:
         library.reason = describe_error(error)
     return library, source
 
 
-def fill_in(library, peer, payload, progress):
-    """Return an array of `peer`, and fill in the `library` that load() returns."""
+def import_peer(library, peer, progress):
+    """Import the library of `peer`, and return whether it is installed."""
     if not peer.is_installed():
         library.missing = True
         library.reason = "not installed"
-        return None
+        return False
     if peer.module:
         progress(f"import {peer.module}")
     peer.load()
     library.version = peer.version()
-    return fill_in_source(library, peer, payload)
+    return True
+
+
+def fill_in(library, peer, payload, progress):
+    """Return an array of `peer`, and fill in the `library` that load() returns."""
+    is_there = import_peer(library, peer, progress)
+    return fill_in_source(library, peer, payload) if is_there else None
 
 
 def fill_in_source(library, peer, payload):
@@ -295,17 +301,11 @@ def find_places(peer, wanted, progress):
     library = Library(peer.name, peer.pip, device=None)
 
     def find():
-        if not peer.is_installed():
-            library.missing = True
-            library.reason = "not installed"
+        if not import_peer(library, peer, progress):
             return []
-        if peer.module:
-            progress(f"import {peer.module}")
-        peer.load()
-        library.version = peer.version()
         return [place for place in peer.places() if is_wanted(place, wanted)]
 
-    places, error = tried(find)
+    places, error = catch(find)
     if error:
         library.reason = str(error) if isinstance(error, NoDevice) else describe_error(error)
     return library, places or []
@@ -326,7 +326,7 @@ def load_devices(matrix, peers, payload, wanted, progress):
         for device in places:
             peer = template.on(device, template)
             on_device = Library(peer.name, peer.pip, device, version=library.version)
-            source, error = tried(fill_in_source, on_device, peer, payload)
+            source, error = catch(fill_in_source, on_device, peer, payload)
             if error:
                 on_device.reason = describe_error(error)
             matrix.libraries.append(on_device)
@@ -346,8 +346,11 @@ def load_devices(matrix, peers, payload, wanted, progress):
     }
 
 
-def spokesman(sources):
-    """Return the library of a device for transfers: NumPy, else the first but arrowdev."""
+def representative(sources):
+    """Return the library of a device for transfers, and its array; None: there is none.
+
+    NumPy comes first, then the first device library, then arrowdev.
+    """
     for is_right in (
         lambda peer: peer.name == "numpy",
         lambda peer: isinstance(peer, DevicePeer) and not isinstance(peer, OwnDeviceArray),
@@ -357,6 +360,16 @@ def spokesman(sources):
             if is_right(peer):
                 return peer, source
     return None
+
+
+def try_moves(matrix, groups, payload):
+    """Try a transfer from each device to each other one."""
+    chosen = {device: representative(sources) for device, sources in groups.items()}
+    for device, producer in chosen.items():
+        for target, consumer in chosen.items():
+            if device != target and producer and consumer:
+                move = try_move(*producer, consumer[0], payload, (device, target))
+                matrix.moves.append(move)
 
 
 def run_matrix(peers, payload, progress=lambda text: None, wanted=None):
@@ -382,10 +395,5 @@ def run_matrix(peers, payload, progress=lambda text: None, wanted=None):
             progress(device)
             try_all(matrix, sources, payload, device)
         progress("to()")
-        speaking = {device: spokesman(sources) for device, sources in groups.items()}
-        for device, speaker in speaking.items():
-            for target, other in speaking.items():
-                if device != target and speaker and other:
-                    move = try_move(*speaker, other[0], payload, (device, target))
-                    matrix.moves.append(move)
+        try_moves(matrix, groups, payload)
     return matrix
