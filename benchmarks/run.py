@@ -350,7 +350,7 @@ def markdown_cells(row):
     met = {True: " ✓", False: " ✗", None: ""}[row["met"]]
     goal = f"{row['goal']}{met}" if row["goal"] else ""
     peers = [markdown_peer(peer, unit) for peer in row["peers"]] or [["", ""]]
-    first = [row["name"].replace("__", r"\_\_"), ours, floor, *peers[0], goal]
+    first = [row["name"], ours, floor, *peers[0], goal]
     return [first, *(["", "", "", *peer, ""] for peer in peers[1:])]
 
 
@@ -374,7 +374,7 @@ def markdown_table(report):
     lines = [headings, rules, *(line for row in report["paths"] for line in markdown_cells(row))]
     if not any("floor" in row for row in report["paths"]):
         lines = [[cell for column, cell in enumerate(line) if column != 2] for line in lines]
-    return "\n".join(
+    return as_markdown(
         [
             *("| " + " | ".join(line) + " |" for line in lines),
             "",
@@ -385,6 +385,11 @@ def markdown_table(report):
             f"({told['processor']}), {told['platform']}, Python {told['python']}; {versions}.",
         ]
     )
+
+
+def as_markdown(lines):
+    """No name becomes bold text, and an arrow is one character, so that no line ends within it."""
+    return "\n".join(lines).replace("__", r"\_\_").replace("->", "→")
 
 
 def write_markdown(file, report):

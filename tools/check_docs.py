@@ -60,9 +60,9 @@ function look(frame, job) {{
             say(`${{name(table)}} is ${{Math.round(width)}} px wide in ${{box.clientWidth}} px`);
     }}
     for (const image of page.querySelectorAll("article img")) {{
+        const right = (image.closest(".scroll") || image).getBoundingClientRect().right;
         if (!image.naturalWidth) say(`${{image.getAttribute("src")}} is not shown`);
-        else if (image.getBoundingClientRect().right > article.right + 1)
-            say(`${{image.getAttribute("src")}} is cut off`);
+        else if (right > article.right + 1) say(`${{image.getAttribute("src")}} is cut off`);
     }}
 }}
 

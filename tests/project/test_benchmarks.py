@@ -84,6 +84,10 @@ def test_table_goes_between_the_markers(quick):
     assert page.startswith("before\n<!-- table: begin -->\n| path |")
     assert page.endswith("<!-- table: end -->\nafter\n")
     assert "old" not in page
+    # A browser would break a line within "->".
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert any(line.startswith("| numpy → capsules") for line in rows)
+    assert not any("->" in line for line in rows)
 
 
 @pytest.fixture(scope="module")
