@@ -54,7 +54,7 @@ def main(argv=None):
 def run():
     """Run as a program of its own; the script `arrowdev` calls it."""
     if sys.stderr is None:  # closed by the shell: 2>&-
-        sys.stderr = open(os.devnull, "w")
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     faulthandler.enable()  # print a traceback if a library crashes
     return main()
 

@@ -4,6 +4,8 @@ They are used for classes without an exchange API. This module imports no
 library: the library of the class has been imported already.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 
@@ -23,8 +25,20 @@ from arrowdev._core import (
 )
 from arrowdev._errors import exchange_error, require_host
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-def convert(obj, cls, stream, copy):
+    from arrowdev._core import Buffer, Schema
+
+    # What every library has is Any: nothing of it is imported.
+    _Source = Array | Tensor | Buffer
+    _Constructor = Callable[[Any, _Source, bool | None, object], Any]
+    _Take = Callable[[_Source, bool | None, object], Array]
+
+
+def convert(obj: _Source, cls: type, stream: object, copy: bool | None) -> Any:
     """Return an instance of `cls` over the memory of `obj`, an Array or a Tensor."""
     if cls is Tensor:
         return tensor(obj, stream=stream, copy=copy)
@@ -59,7 +73,7 @@ def convert(obj, cls, stream, copy):
     return result
 
 
-def as_numpy(obj, dtype, copy):
+def as_numpy(obj: _Source, dtype: Any, copy: bool | None) -> Any:
     """Return the result of ``__array__`` of an Array, Tensor or Buffer."""
     import numpy
 
@@ -78,7 +92,11 @@ def as_numpy(obj, dtype, copy):
 # --- by tensor ---------------------------------------------------------------
 
 
-def _require_dtype(result, values, hint="convert the data first, in the library that has them"):
+def _require_dtype(
+    result: Any,
+    values: Tensor,
+    hint: str = "convert the data first, in the library that has them",
+) -> Any:
     """Raise if the library has converted `values` to another dtype."""
     found = str(result.dtype).rpartition(".")[2]
     if found != values.dtype:
@@ -91,14 +109,14 @@ def _require_dtype(result, values, hint="convert the data first, in the library 
     return result
 
 
-def _writable(result, values):
+def _writable(result: Any, values: Tensor) -> Any:
     """Check an object whose class may ignore the read-only flag of `values`."""
     if getattr(getattr(result, "flags", None), "writeable", True):
         _warn_if_readonly(values, result)
     return _require_dtype(result, values)
 
 
-def _numpy(numpy, obj, copy, stream):
+def _numpy(numpy: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     values = tensor(obj, copy=copy, stream=stream)
     try:
         return numpy.from_dlpack(values)
@@ -116,7 +134,7 @@ def _numpy(numpy, obj, copy, stream):
         ) from error
 
 
-def _require_host(values, what):
+def _require_host(values: Tensor, what: str) -> None:
     """Raise ExchangeError unless the host can read the memory of a Tensor."""
     try:
         memoryview(values)
@@ -125,15 +143,15 @@ def _require_host(values, what):
             raise exchange_error(
                 f"{what} needs host memory, found memory of {values.device}",
                 reason="device",
-                hint=refusal.hint,
+                hint=refusal.hint or 'bring the data to the host with .to("cpu")',
                 device=values.device,
             ) from None
 
 
-def _by_from_dlpack(path):
+def _by_from_dlpack(path: str) -> _Constructor:
     """Call the function at `path` within the library, which takes a DLPack producer."""
 
-    def constructor(library, obj, copy, stream):
+    def constructor(library: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
         function = library
         for name in path.split("."):
             function = getattr(function, name)
@@ -143,7 +161,7 @@ def _by_from_dlpack(path):
     return constructor
 
 
-def _torch(torch, obj, copy, stream):
+def _torch(torch: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     """Convert to a subclass of torch.Tensor. A negative stride would end the process."""
     values = tensor(obj, copy=copy, stream=stream)
     if any(stride < 0 for stride in values.strides):
@@ -151,7 +169,7 @@ def _torch(torch, obj, copy, stream):
     return _writable(torch.from_dlpack(values), values)
 
 
-def _is_row_major(values):
+def _is_row_major(values: Tensor) -> bool:
     expected = 1
     for extent, stride in zip(reversed(values.shape), reversed(values.strides), strict=True):
         if extent > 1 and stride != expected:
@@ -160,7 +178,7 @@ def _is_row_major(values):
     return True
 
 
-def _jax(jax, obj, copy, stream):
+def _jax(jax: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     """Convert to a jax array.
 
     jax takes only compact memory, and capsules without a read-only flag: other
@@ -192,22 +210,22 @@ def _jax(jax, obj, copy, stream):
     return result
 
 
-def _memoryview(_, obj, copy, stream):
+def _memoryview(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return memoryview(tensor(obj, copy=copy, stream=stream))
 
 
 # --- by Arrow ----------------------------------------------------------------
 
 
-def _arrow(obj, copy, stream):
+def _arrow(obj: _Source, copy: bool | None, stream: object) -> Array:
     return array(obj, copy=copy, stream=stream)
 
 
-def _pyarrow_array(pyarrow, obj, copy, stream):
+def _pyarrow_array(pyarrow: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return pyarrow.array(_arrow(obj, copy, stream))
 
 
-def _batch(obj, copy, stream):
+def _batch(obj: _Source, copy: bool | None, stream: object) -> Array:
     batch = array(obj, copy=copy, stream=stream)
     if batch.schema.format != "+s":
         raise exchange_error(
@@ -219,21 +237,21 @@ def _batch(obj, copy, stream):
     return batch
 
 
-def _on_host(data, what):
+def _on_host(data: Array, what: str) -> Array:
     require_host(data, what)
     return data
 
 
-def _by_arrow(name, take=_arrow):
+def _by_arrow(name: str, take: _Take = _arrow) -> _Constructor:
     """Call the library's function or class `name`, which takes an Arrow producer."""
 
-    def constructor(library, obj, copy, stream):
+    def constructor(library: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
         return getattr(library, name)(take(obj, copy, stream))
 
     return constructor
 
 
-def _cannot_promise(library):
+def _cannot_promise(library: Any) -> ExchangeError:
     """Return the error for copy=False if the library itself decides whether to copy."""
     return exchange_error(
         f"{library.__name__} decides by itself whether to copy, so copy=False cannot be promised",
@@ -242,7 +260,7 @@ def _cannot_promise(library):
     )
 
 
-def _unknown_to_polars(type):
+def _unknown_to_polars(type: Schema) -> Schema | None:
     """Return the part of a type at which polars panics, or None."""
     is_decimal256 = type.format.startswith("d:") and type.format.endswith(",256")
     if is_decimal256 or type.format in ("+r", "+vl", "+vL"):
@@ -251,10 +269,10 @@ def _unknown_to_polars(type):
     return next(filter(None, map(_unknown_to_polars, parts)), None)
 
 
-def _polars(name, take):
+def _polars(name: str, take: _Take) -> _Constructor:
     """The same as _by_arrow, for polars, which itself decides whether to copy."""
 
-    def constructor(library, obj, copy, stream):
+    def constructor(library: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
         if copy is False:
             raise _cannot_promise(library)
         data = _on_host(take(obj, copy, stream), f"a polars.{name}")
@@ -271,19 +289,19 @@ def _polars(name, take):
     return constructor
 
 
-def _nanoarrow(nanoarrow, obj, copy, stream):
+def _nanoarrow(nanoarrow: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return nanoarrow.Array(_arrow(obj, copy, stream))
 
 
-def _pandas_error(array, message, hint):
+def _pandas_error(array: Array, message: str, hint: str) -> ExchangeError:
     return exchange_error(f"pandas {message}", reason="dtype", hint=hint, device=array.device)
 
 
-def _is_bool8(array):
+def _is_bool8(array: Array) -> bool:
     return (array.schema.metadata or {}).get(b"ARROW:extension:name") == b"arrow.bool8"
 
 
-def _require_types_of_pandas(array, source, is_column=True):
+def _require_types_of_pandas(array: Array, source: str, is_column: bool = True) -> None:
     """Raise if pandas would lose the meaning of `array`, or round its integers.
 
     source: the class of pyarrow that keeps the integers and the fields.
@@ -325,7 +343,7 @@ def _require_types_of_pandas(array, source, is_column=True):
         _require_integers_that_floats_hold(array, array.count_nulls(), keep)
 
 
-def _require_integers_that_floats_hold(array, n_nulls, hint):
+def _require_integers_that_floats_hold(array: Array, n_nulls: int, hint: str) -> None:
     """Raise if pandas would round integers: beside nulls they become float64."""
     if array.schema.format not in ("l", "L") or not n_nulls or not len(array):
         return
@@ -338,14 +356,14 @@ def _require_integers_that_floats_hold(array, n_nulls, hint):
         )
 
 
-def _reads_rows_only(column):
+def _reads_rows_only(column: Array) -> bool:
     """Whether pandas reads no values outside of the rows of a slice, as it does of maps."""
     return (not column.children or column.schema.format[:2] in ("+s", "+l", "+L", "+w")) and all(
         map(_reads_rows_only, column.children)
     )
 
 
-def _columns_of(data, name):
+def _columns_of(data: Array, name: str) -> list[Array]:
     """Return the columns, without the values of their children that pandas does not read."""
     columns = (
         [child[data.offset : data.offset + len(data)] for child in data.children]
@@ -358,9 +376,9 @@ def _columns_of(data, name):
     ]
 
 
-def _bools_as_bits(data, name):
+def _bools_as_bits(data: Array, name: str) -> Array:
     """Return the column or batch with bools that pandas does not take for int8."""
-    columns = data.children if name == "DataFrame" else (data,)
+    columns = list(data.children) if name == "DataFrame" else [data]
     are_bools = [_is_bool8(column) for column in columns]
     if not any(are_bools):
         return data
@@ -375,7 +393,7 @@ def _bools_as_bits(data, name):
     return batch if data.validity is None else data
 
 
-def _from_arrow(pandas, name, data):
+def _from_arrow(pandas: Any, name: str, data: Array) -> Any:
     cls = getattr(pandas, name)
     if not hasattr(cls, "from_arrow"):
         raise exchange_error(
@@ -390,13 +408,13 @@ def _from_arrow(pandas, name, data):
     return result
 
 
-def _pandas_frame(pandas, obj, copy, stream):
+def _pandas_frame(pandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     if copy is False:
         raise _cannot_promise(pandas)
     return _from_arrow(pandas, "DataFrame", _batch(obj, copy, stream))
 
 
-def _pandas_series(pandas, obj, copy, stream):
+def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     """Share the memory of numbers without nulls; from_arrow() would copy them."""
     try:
         values = tensor(obj, copy=copy, stream=stream)
@@ -413,26 +431,28 @@ def _pandas_series(pandas, obj, copy, stream):
                 device=obj.device,
             )
         return _from_arrow(pandas, "Series", _arrow(obj, copy, stream))
-    if values.ndim != 1:
-        is_struct = isinstance(obj, Array)
+    if values.ndim != 1 and isinstance(obj, Array):
         raise exchange_error(
-            f"a pandas.Series is one column, not the fields of {obj.schema}"
-            if is_struct
-            else f"a pandas.Series has one dimension, not {values.ndim}",
+            f"a pandas.Series is one column, not the fields of {obj.schema}",
             reason="dtype",
-            hint="take one column with .field(...), or all with .into(pandas.DataFrame)"
-            if is_struct
-            else "pass numpy.asarray(x).ravel()",
+            hint="take one column with .field(...), or all with .into(pandas.DataFrame)",
+            device=values.device,
+        )
+    if values.ndim != 1:
+        raise exchange_error(
+            f"a pandas.Series has one dimension, not {values.ndim}",
+            reason="dtype",
+            hint="pass numpy.asarray(x).ravel()",
             device=values.device,
         )
     return pandas.Series(_numpy(sys.modules["numpy"], values, None, None), copy=False)
 
 
-def _arro3(_, obj, copy, stream):
+def _arro3(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return sys.modules["arro3.core"].Array.from_arrow(_arrow(obj, copy, stream))
 
 
-def _arro3_batch(_, obj, copy, stream):
+def _arro3_batch(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return sys.modules["arro3.core"].RecordBatch.from_arrow(_batch(obj, copy, stream))
 
 
@@ -464,12 +484,12 @@ _CONSTRUCTORS = {
 }
 
 
-def _library_name(cls):
+def _library_name(cls: type) -> str:
     return cls.__module__.partition(".")[0]
 
 
 @functools.lru_cache(maxsize=64)
-def _maker(cls):
+def _maker(cls: type) -> Callable[[_Source, bool | None, object], Any] | None:
     """Return the constructor of a class with its library bound, or None."""
     for base in cls.__mro__:
         # jax.Array calls itself "jaxlib._jax.Array" in module "jax".
@@ -480,7 +500,7 @@ def _maker(cls):
     return None
 
 
-def _library(cls):
+def _library(cls: type) -> Any:
     """Return the module that has the constructors."""
     name = _library_name(cls)
     return sys.modules["jax" if name == "jaxlib" else name]

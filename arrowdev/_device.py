@@ -3,12 +3,18 @@
 This module imports no library: the library of the device has been imported already.
 """
 
+from __future__ import annotations
+
 import sys
 
 from arrowdev._core import DeviceType
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def as_device(device):
+
+def as_device(device: object) -> str | tuple[int, int] | None:
     """Return what arrowdev.device() takes, or None for an object of another class."""
     for base in type(device).__mro__:
         # jax.Device calls itself "jaxlib._jax.Device".
@@ -19,12 +25,12 @@ def as_device(device):
     return None
 
 
-def _unknown(device):
+def _unknown(device: object) -> ValueError:
     return ValueError(f"unknown device {device!r}; arrowdev.DeviceType has the types of devices")
 
 
-def _torch(device):
-    torch = sys.modules["torch"]
+def _torch(device: Any) -> str | tuple[int, int]:
+    torch: Any = sys.modules["torch"]
     cuda = DeviceType.ROCM if torch.version.hip else DeviceType.CUDA
     types = {"cuda": cuda, "xpu": DeviceType.ONEAPI, "mps": DeviceType.METAL}
     if device.type == "cpu":
@@ -39,7 +45,7 @@ def _torch(device):
     return int(types[device.type]), index
 
 
-def _jax(device):
+def _jax(device: Any) -> str | tuple[int, int]:
     if device.platform == "cpu":
         return "cpu"
     version = device.client.platform_version
@@ -49,11 +55,11 @@ def _jax(device):
     raise _unknown(device)
 
 
-def _dpctl(device):
+def _dpctl(device: Any) -> tuple[int, int]:
     return int(DeviceType.ONEAPI), device.get_device_id()
 
 
-def _cupy(device):
+def _cupy(device: Any) -> tuple[int, int]:
     is_hip = sys.modules["cupy"].cuda.runtime.is_hip
     return int(DeviceType.ROCM if is_hip else DeviceType.CUDA), device.id
 

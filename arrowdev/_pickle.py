@@ -17,9 +17,11 @@ from arrowdev._unpickle_on import current_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, SupportsIndex
+    from typing import Any, SupportsIndex, TypeVar
 
     from arrowdev._core import Tensor
+
+    _Value = TypeVar("_Value", Array, Tensor, Buffer)
 
 # The first argument of each load function.
 FORMAT = 1
@@ -100,7 +102,7 @@ def _check(version: int) -> None:
         )
 
 
-def _placed(value: Any, origin: tuple[int, int] | None) -> Any:
+def _placed(value: _Value, origin: tuple[int, int] | None) -> _Value:
     """`value`, which is on the host, on the device of unpickle_on() or of the process, or else on
     its own."""
     target = current_target()
@@ -157,9 +159,9 @@ def _load_block(version: int, is_buffer: bool, parts: tuple[Any, ...]) -> Any:
     return _placed(block, device)
 
 
-def load_tensor(version: int, *parts: Any) -> Tensor:
+def load_tensor(version: int, *parts: Any) -> Any:
     return _load_block(version, False, parts)
 
 
-def load_buffer(version: int, *parts: Any) -> Buffer:
+def load_buffer(version: int, *parts: Any) -> Any:
     return _load_block(version, True, parts)

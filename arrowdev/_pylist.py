@@ -4,6 +4,8 @@ No exchange uses this module, so the code is simple and complete rather than
 fast. It is imported on first use.
 """
 
+from __future__ import annotations
+
 import datetime
 import itertools
 import operator
@@ -13,6 +15,18 @@ from decimal import Decimal
 
 from arrowdev import _core
 from arrowdev._errors import exchange_error, require_host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from arrowdev._core import Array, InvalidArrowError, Tensor
+
+    # The values of `array`, one per row: decoder(array, parameters of the format, valid)
+    _Decoder = Callable[[Array, str, list[bool]], list[Any]]
+    # Where the values of a row begin and end; None for a row that is not valid.
+    _Range = tuple[int, int] | None
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DATE = _EPOCH.date()
@@ -52,14 +66,14 @@ _CODE_OF_DTYPE = {
 _MAX_FREE = 10**8
 
 
-def to_pylist(array, what="to_pylist()"):
+def to_pylist(array: Array, what: str = "to_pylist()") -> list[Any]:
     """Return all rows of `array` as a list; nulls are None. `what` names the caller."""
     require_host(array, what)
     _refuse_endless(array, len(array))
     return _values(array, [True] * len(array))
 
 
-def _refuse_endless(array, n):
+def _refuse_endless(array: Array, n: int) -> None:
     """Raise ExchangeError if `n` rows are more values than memory can hold."""
     n_free = _count_free(array, n)
     if n_free > _MAX_FREE:
@@ -71,7 +85,7 @@ def _refuse_endless(array, n):
         )
 
 
-def _count_free(array, n):
+def _count_free(array: Array, n: int) -> int:
     """Return how many values without bytes of their own `n` rows have.
 
     Those of lists are counted when the offsets are read.
@@ -91,7 +105,7 @@ def _count_free(array, n):
     return n_free
 
 
-def _values(array, wanted):
+def _values(array: Array, wanted: list[bool]) -> list[Any]:
     """Return the rows of `array`; None for nulls and rows that are not `wanted`.
 
     The others may hold any bytes: they lie behind a null, or nothing refers to them.
@@ -100,50 +114,51 @@ def _values(array, wanted):
     valid = wanted
     if validity is not None:
         valid = [a and b for a, b in zip(wanted, _bits(validity), strict=True)]
-    if array.schema.dictionary is not None:
-        return _words(array, valid)
+    dictionary = array.dictionary
+    if dictionary is not None:
+        return _words(array, dictionary, valid)
     values = _decode(array, valid)
     return [value if ok else None for value, ok in zip(values, valid, strict=True)]
 
 
-def _words(array, valid):
-    """Return the rows of a dictionary-encoded array. Words that no index uses are not decoded."""
+def _words(array: Array, dictionary: Array, valid: list[bool]) -> list[Any]:
+    """Return the words of the indices in `array`. Words that no index uses are not decoded."""
     indices = _fixed(array, _FIXED[array.schema.format])
-    used = [False] * len(array.dictionary)
+    used = [False] * len(dictionary)
     for row, (index, ok) in enumerate(zip(indices, valid, strict=True)):
         if ok and not 0 <= index < len(used):
             raise _malformed(array, row, f"index {index} into a dictionary of {len(used)} values")
         if ok:
             used[index] = True
-    values = _values(array.dictionary, used)
+    values = _values(dictionary, used)
     return [values[index] if ok else None for index, ok in zip(indices, valid, strict=True)]
 
 
 _AT_ONCE = 1024  # rows that an iteration reads
 
 
-def iterate(array):
+def iterate(array: Array) -> Iterator[Any]:
     """Return an iterator over the rows."""
     require_host(array, "an iteration over an Array")
     return _iterate(array)
 
 
-def _iterate(array):
+def _iterate(array: Array) -> Iterator[Any]:
     for start in range(0, len(array), _AT_ONCE):
         yield from to_pylist(array[start : start + _AT_ONCE])
 
 
-def iterate_tensor(tensor):
+def iterate_tensor(tensor: Tensor) -> Iterator[Tensor]:
     """Return an iterator over the first dimension of a Tensor: views."""
     return map(tensor.__getitem__, range(len(tensor)))
 
 
-def scalar(array, index):
+def scalar(array: Array, index: int) -> Any:
     """Return row `index` (already checked) as a Python object."""
     return to_pylist(array.slice(index, 1), "a value of an Array")[0]
 
 
-def _malformed(array, row, problem):
+def _malformed(array: Array, row: int, problem: str) -> InvalidArrowError:
     """Return an InvalidArrowError. An import checks the structure of arrays, not each row."""
     stored = f" ({array.offset + row} in its buffers)" if array.offset else ""
     error = _core.InvalidArrowError(f"row {row}{stored}: {problem}")
@@ -151,7 +166,7 @@ def _malformed(array, row, problem):
     return error
 
 
-def _decode(array, valid):
+def _decode(array: Array, valid: list[bool]) -> list[Any]:
     """Return one value per row, arbitrary where a row is not `valid`."""
     kind = array.schema.format
     if kind in _FIXED:
@@ -166,13 +181,13 @@ def _decode(array, valid):
     raise NotImplementedError(f"no Python value for the Arrow format {kind!r}")
 
 
-def _view(array, index):
+def _view(array: Array, index: int) -> memoryview:
     """Return the bytes of buffer `index`; empty if it is NULL."""
     buffer = array.buffers[index]
     return memoryview(b"" if buffer is None else buffer).cast("B")
 
 
-def _fixed(array, code, buffer=1, extra=0):
+def _fixed(array: Array, code: str, buffer: int = 1, extra: int = 0) -> list[Any]:
     """Return the numbers of one struct code, `extra` more than rows."""
     size = struct.calcsize("=" + code)
     n = len(array) + extra
@@ -180,13 +195,13 @@ def _fixed(array, code, buffer=1, extra=0):
     return list(struct.unpack(f"={n}{code}", data)) if len(data) else [0] * n
 
 
-def _bits(array):
+def _bits(array: Array) -> list[bool]:
     data = _view(array, 1)
     rows = range(array.offset, array.offset + len(array))
     return [bool(data[i >> 3] >> (i & 7) & 1) for i in rows]
 
 
-def _numbers(array, code):
+def _numbers(array: Array, code: str) -> list[Any]:
     """Return the numbers stored as `code`, as values of the extension type."""
     dtype, _, _ = _core._extension(array.schema)
     if dtype is None:
@@ -203,9 +218,11 @@ def _numbers(array, code):
 # --- binary ------------------------------------------------------------------
 
 
-def _ranges(array, starts, stops, size, valid):
+def _ranges(
+    array: Array, starts: Iterable[int], stops: Iterable[int], size: int, valid: list[bool]
+) -> list[_Range]:
     """Return (start, stop) of every row, within `size` values; None if not valid."""
-    result = []
+    result: list[_Range] = []
     for row, (start, stop, ok) in enumerate(zip(starts, stops, valid, strict=True)):
         if ok and not 0 <= start <= stop <= size:
             raise _malformed(
@@ -215,12 +232,14 @@ def _ranges(array, starts, stops, size, valid):
     return result
 
 
-def _ranges_of_offsets(array, code, size, valid):
+def _ranges_of_offsets(array: Array, code: str, size: int, valid: list[bool]) -> list[_Range]:
     offsets = _fixed(array, code, extra=1)
     return _ranges(array, offsets[:-1], offsets[1:], size, valid)
 
 
-def _decoded(array, rows, decode):
+def _decoded(
+    array: Array, rows: list[memoryview | None], decode: Callable[[memoryview], Any]
+) -> list[Any]:
     """Return `decode` of the bytes of every row; None for rows without bytes."""
     result = []
     for row, data in enumerate(rows):
@@ -231,32 +250,32 @@ def _decoded(array, rows, decode):
     return result
 
 
-def _text(data):
+def _text(data: memoryview) -> str:
     return str(data, "utf-8")
 
 
-def variable_bytes(array, code, valid):
+def variable_bytes(array: Array, code: str, valid: list[bool]) -> list[memoryview | None]:
     """Return the bytes of each string as a memoryview; None if not valid."""
     data = _view(array, 2)
     pairs = _ranges_of_offsets(array, code, len(data), valid)
     return [pair and data[slice(*pair)] for pair in pairs]
 
 
-def _variable(code, decode):
+def _variable(code: str, decode: Callable[[memoryview], Any]) -> _Decoder:
     return lambda array, _, valid: _decoded(array, variable_bytes(array, code, valid), decode)
 
 
-def view_bytes(array, valid):
+def view_bytes(array: Array, valid: list[bool]) -> list[memoryview | None]:
     """Return the same for the types string_view and binary_view."""
     data = _view(array, 1)[16 * array.offset :]
     return [_one_view(array, row, data) if ok else None for row, ok in enumerate(valid)]
 
 
-def _views(decode):
+def _views(decode: Callable[[memoryview], Any]) -> _Decoder:
     return lambda array, _, valid: _decoded(array, view_bytes(array, valid), decode)
 
 
-def _one_view(array, row, data):
+def _one_view(array: Array, row: int, data: memoryview) -> memoryview:
     """Return the bytes of a 16-byte view: up to 12 are inline, others at (buffer, offset)."""
     length, _, index, start = struct.unpack_from("=iiii", data, 16 * row)
     if length < 0:
@@ -273,7 +292,7 @@ def _one_view(array, row, data):
     return buffer[start : start + length]
 
 
-def _fixed_binary(array, width, _):
+def _fixed_binary(array: Array, width: str, _valid: list[bool]) -> list[bytes]:
     dtype, _, _ = _core._extension(array.schema)
     if dtype is not None:
         raise NotImplementedError(f"no Python value for {dtype}; use .buffers{_WHERE}")
@@ -283,7 +302,7 @@ def _fixed_binary(array, width, _):
     return [bytes(data[i * size : (i + 1) * size]) for i in rows]
 
 
-def _decimal(array, parameters, _):
+def _decimal(array: Array, parameters: str, _valid: list[bool]) -> list[Decimal]:
     _, scale, *width = (int(text) for text in parameters.split(","))
     size = (width[0] if width else 128) // 8
     data = _view(array, 1)
@@ -300,8 +319,10 @@ def _decimal(array, parameters, _):
 # --- time --------------------------------------------------------------------
 
 
-def _each(array, code, valid, convert):
-    """Return `convert` of the valid numbers stored as `code`."""
+def _each(
+    array: Array, code: str, valid: list[bool], convert: Callable[[int, int], Any]
+) -> list[Any]:
+    """Return convert(number, row) of the valid numbers stored as `code`."""
     result = []
     for row, (number, ok) in enumerate(zip(_fixed(array, code), valid, strict=True)):
         try:
@@ -314,9 +335,9 @@ def _each(array, code, valid, convert):
     return result
 
 
-def _date(code, unit):
-    def decoder(array, _, valid):
-        def convert(number, _):
+def _date(code: str, unit: str) -> _Decoder:
+    def decoder(array: Array, _: str, valid: list[bool]) -> list[Any]:
+        def convert(number: int, _: int) -> datetime.date:
             return _EPOCH_DATE + datetime.timedelta(**{unit: number})
 
         return _each(array, code, valid, convert)
@@ -324,18 +345,18 @@ def _date(code, unit):
     return decoder
 
 
-def _delta(number, unit):
+def _delta(number: int, unit: str) -> datetime.timedelta | None:
     """Return a timedelta, or None if that would lose nanoseconds."""
     microseconds, rest = divmod(number * 10**6, _PER_SECOND[unit])
     return None if rest else datetime.timedelta(microseconds=microseconds)
 
 
-def _nanoseconds(name, number):
+def _nanoseconds(name: str | None, number: int) -> Any:
     """Return pandas' `name` of `number` ns where the program uses pandas, which has such types.
 
     No type of the standard library has nanoseconds. Nothing is rounded.
     """
-    pandas = sys.modules.get("pandas")
+    pandas: Any = sys.modules.get("pandas")
     found = getattr(pandas, name)(number, unit="ns") if pandas and name else None
     if found is None or found is pandas.NaT:  # the smallest int64
         types = "; pandas, once imported, has types for it" if name and not pandas else ""
@@ -345,10 +366,10 @@ def _nanoseconds(name, number):
     return found
 
 
-def _time(array, unit, valid):
+def _time(array: Array, unit: str, valid: list[bool]) -> list[Any]:
     end = 86400 * _PER_SECOND[unit]
 
-    def convert(number, row):
+    def convert(number: int, row: int) -> Any:
         if not 0 <= number < end:
             raise _malformed(array, row, f"the time is {number}, expected 0 to {end - 1}")
         delta = _delta(number, unit)
@@ -357,15 +378,15 @@ def _time(array, unit, valid):
     return _each(array, "i" if unit in "sm" else "q", valid, convert)
 
 
-def _duration(array, unit, valid):
-    def convert(number, _):
+def _duration(array: Array, unit: str, valid: list[bool]) -> list[Any]:
+    def convert(number: int, _: int) -> Any:
         delta = _delta(number, unit)
         return _nanoseconds("Timedelta", number) if delta is None else delta
 
     return _each(array, "q", valid, convert)
 
 
-def _zone(name):
+def _zone(name: str) -> datetime.tzinfo:
     if name in ("UTC", "Etc/UTC"):  # without the files of tzdata
         return datetime.timezone.utc
     import zoneinfo
@@ -384,11 +405,11 @@ def _zone(name):
         ) from error
 
 
-def _timestamp(array, parameters, valid):
+def _timestamp(array: Array, parameters: str, valid: list[bool]) -> list[Any]:
     unit, _, name = parameters.partition(":")
     zone = _zone(name) if name and any(valid) else None
 
-    def convert(number, _):
+    def convert(number: int, _: int) -> Any:
         delta = _delta(number, unit)
         value = _nanoseconds("Timestamp", number) if delta is None else _EPOCH + delta
         if zone is None:
@@ -398,13 +419,13 @@ def _timestamp(array, parameters, valid):
     return _each(array, "q", valid, convert)
 
 
-def _interval_days(array, *_):
+def _interval_days(array: Array, *_: object) -> list[Any]:
     data = _view(array, 1)
     rows = range(array.offset, array.offset + len(array))
     return [struct.unpack_from("=ii", data, 8 * i) for i in rows]
 
 
-def _interval_nanos(array, *_):
+def _interval_nanos(array: Array, *_: object) -> list[Any]:
     data = _view(array, 1)
     rows = range(array.offset, array.offset + len(array))
     return [struct.unpack_from("=iiq", data, 16 * i) for i in rows]
@@ -413,25 +434,25 @@ def _interval_nanos(array, *_):
 # --- nested ------------------------------------------------------------------
 
 
-def _child(array, start, stop):
+def _child(array: Array, start: int, stop: int) -> list[Any]:
     return _values(array.children[0].slice(start, stop - start), [True] * (stop - start))
 
 
-def _lists(array, pairs):
+def _lists(array: Array, pairs: list[_Range]) -> list[Any]:
     """Return the lists from start to stop of each pair; None for None."""
     _refuse_endless(array.children[0], sum(pair[1] - pair[0] for pair in pairs if pair))
     return [pair and _child(array, *pair) for pair in pairs]
 
 
-def _list(code):
-    def decoder(array, _, valid):
+def _list(code: str) -> _Decoder:
+    def decoder(array: Array, _: str, valid: list[bool]) -> list[Any]:
         return _lists(array, _ranges_of_offsets(array, code, len(array.children[0]), valid))
 
     return decoder
 
 
-def _list_view(code):
-    def decoder(array, _, valid):
+def _list_view(code: str) -> _Decoder:
+    def decoder(array: Array, _: str, valid: list[bool]) -> list[Any]:
         starts = _fixed(array, code)
         sizes = _fixed(array, code, buffer=2)
         stops = [start + size for start, size in zip(starts, sizes, strict=True)]
@@ -440,7 +461,7 @@ def _list_view(code):
     return decoder
 
 
-def _fixed_list(array, size, valid):
+def _fixed_list(array: Array, size: str, valid: list[bool]) -> list[Any]:
     n = int(size)
     starts = [n * (array.offset + row) for row in range(len(array))]
     values = [_child(array, i, i + n) if ok else None for i, ok in zip(starts, valid, strict=True)]
@@ -449,21 +470,21 @@ def _fixed_list(array, size, valid):
         return (
             values
             if shape is None
-            else [None if row is None else _nested(row, shape, strides, 0) for row in values]
+            else [None if row is None else _nested(row, shape, strides or (), 0) for row in values]
         )
     if dtype not in ("complex64", "complex128"):  # several lanes
         raise NotImplementedError(f"no Python value for {dtype}; use .children[0]{_WHERE}")
     return [pair and complex(*pair) for pair in values]
 
 
-def _nested(row, shape, strides, start):
+def _nested(row: list[Any], shape: Sequence[int], strides: Sequence[int], start: int) -> Any:
     """Return a row as nested lists, one level per dimension; strides count values."""
     if not shape:
         return row[start]
     return [_nested(row, shape[1:], strides[1:], start + i * strides[0]) for i in range(shape[0])]
 
 
-def _struct(array, _, valid):
+def _struct(array: Array, _: str, valid: list[bool]) -> list[Any]:
     names = [child.name for child in array.schema.children]
     if len(set(names)) < len(names):
         name = next(name for name in names if names.count(name) > 1)
@@ -477,11 +498,11 @@ def _struct(array, _, valid):
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _map(array, _, valid):
+def _map(array: Array, _: str, valid: list[bool]) -> list[Any]:
     """Return pairs, not dicts: keys and field names may repeat."""
     entries = array.children[0]
 
-    def decode(start, stop):
+    def decode(start: int, stop: int) -> list[Any]:
         columns = [child.slice(entries.offset + start, stop - start) for child in entries.children]
         return list(zip(*(to_pylist(column) for column in columns), strict=True))
 
@@ -490,14 +511,14 @@ def _map(array, _, valid):
     return [pair and decode(*pair) for pair in ranges]
 
 
-def _union(is_dense):
-    def decoder(array, suffix, valid):
+def _union(is_dense: bool) -> _Decoder:
+    def decoder(array: Array, suffix: str, valid: list[bool]) -> list[Any]:
         child_of = {int(text): i for i, text in enumerate(suffix.split(",")) if text}
         ids = _fixed(array, "b", buffer=0)
         rows = range(array.offset, array.offset + len(array))
         positions = _fixed(array, "i", buffer=1) if is_dense else rows
 
-        def decode(row):
+        def decode(row: int) -> Any:
             i, position = ids[row], positions[row]
             if i not in child_of:
                 raise _malformed(array, row, f"its type id is {i}, expected one of {suffix}")
@@ -516,7 +537,7 @@ def _union(is_dense):
     return decoder
 
 
-def _run_end(array, _, valid):
+def _run_end(array: Array, _: str, valid: list[bool]) -> list[Any]:
     """Decode the runs that the rows are in, and the ends up to the last row's."""
     if not any(valid):
         return valid
@@ -524,7 +545,7 @@ def _run_end(array, _, valid):
     ends = to_pylist(array.children[0])
     values = array.children[1]
     used = [False] * len(values)
-    runs = []  # of every row
+    runs: list[int] = []  # of every row
     begin = 0
     for run, end in enumerate(ends):
         if begin >= last:
@@ -543,7 +564,7 @@ def _run_end(array, _, valid):
 
 
 # A longer prefix precedes the prefixes that it begins with.
-_DECODERS = [
+_DECODERS: list[tuple[str, _Decoder]] = [
     ("u", _variable("i", _text)),
     ("z", _variable("i", bytes)),
     ("U", _variable("q", _text)),

@@ -16,7 +16,9 @@ from arrowdev import _core, _pylist
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from arrowdev._core import Schema
+    from collections.abc import Callable
+
+    from arrowdev._core import Array, Schema, Tensor
 
 EDGE = 5  # rows at either end of a column
 EDGE_WIDE = 2  # where those are more than a line
@@ -44,21 +46,21 @@ _UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
 class _Budget:
     """How many more values a repr shows. A list or struct is one, and so is each of its values."""
 
-    def __init__(self, n=MAX_VALUES):
+    def __init__(self, n: int = MAX_VALUES) -> None:
         self.n = n
 
 
 # --- rows of an array ---------------------------------------------------------
 
 
-def _edges(start, stop, edge):
+def _edges(start: int, stop: int, edge: int) -> list[int | None]:
     """Return the rows to show of a range, with None for those between them."""
     if stop - start <= 2 * edge:
         return list(range(start, stop))
     return [*range(start, start + edge), None, *range(stop - edge, stop)]
 
 
-def _column(array, start, stop):
+def _column(array: Array, start: int, stop: int) -> str:
     """Return the first and last rows of a column on one line, if they are short."""
     for edge in (EDGE, EDGE_WIDE):
         text = _sequence(array, start, stop, edge, 0, _Budget())
@@ -67,7 +69,15 @@ def _column(array, start, stop):
     return text
 
 
-def _sequence(array, start, stop, edge, depth, budget, show=None):
+def _sequence(
+    array: Array,
+    start: int,
+    stop: int,
+    edge: int,
+    depth: int,
+    budget: _Budget,
+    show: Callable[[Array, int, int, _Budget], str] | None = None,
+) -> str:
     """Return the first and last rows of a range, each by `show`."""
     texts = []
     for row in _edges(start, stop, edge):
@@ -80,7 +90,7 @@ def _sequence(array, start, stop, edge, depth, budget, show=None):
     return f"[{', '.join(texts)}]"
 
 
-def _row(array, row, depth, budget):
+def _row(array: Array, row: int, depth: int, budget: _Budget) -> str:
     """Return the text of a row, which may hold anything."""
     budget.n -= 1
     try:
@@ -94,17 +104,18 @@ def _row(array, row, depth, budget):
         return UNREADABLE
 
 
-def _is_valid(one):
+def _is_valid(one: Array) -> bool:
     validity = one.validity
     return one.schema.format != "n" and (validity is None or _pylist._bits(validity)[0])
 
 
-def _value(one, depth, budget):
+def _value(one: Array, depth: int, budget: _Budget) -> str:
     """Return the text of the only row of `one`, which is not null."""
     kind = one.schema.format
-    if one.schema.dictionary is not None:
+    dictionary = one.dictionary
+    if dictionary is not None:
         [index] = _pylist._fixed(one, _pylist._FIXED[kind])
-        return _row(one.dictionary, index, depth, budget)
+        return _row(dictionary, index, depth, budget)
     if kind.startswith("+"):
         return _nested(one, kind, depth, budget) if depth < MAX_DEPTH else MORE
     return _leaf(one, kind)
@@ -113,34 +124,41 @@ def _value(one, depth, budget):
 # --- nested values ------------------------------------------------------------
 
 
-def _list(child, start, stop, depth, budget, show=None):
+def _list(
+    child: Array,
+    start: int,
+    stop: int,
+    depth: int,
+    budget: _Budget,
+    show: Callable[[Array, int, int, _Budget], str] | None = None,
+) -> str:
     if not 0 <= start <= stop <= len(child):
         return UNREADABLE
     return _sequence(child, start, stop, EDGE_BELOW, depth + 1, budget, show)
 
 
-def _entry(entries, row, depth, budget):
+def _entry(entries: Array, row: int, depth: int, budget: _Budget) -> str:
     """Return the key and the value of an entry of a map."""
     row += entries.offset
     key, value = (_row(child, row, depth, budget) for child in entries.children)
     return f"({key}, {value})"
 
 
-def _nested(one, kind, depth, budget):
-    child = one.children[0] if one.schema.children else None
+def _nested(one: Array, kind: str, depth: int, budget: _Budget) -> str:
     if kind in _LISTS:
         start, stop = _pylist._fixed(one, _LISTS[kind], extra=1)
-        return _list(child, start, stop, depth, budget, _entry if kind == "+m" else None)
+        return _list(one.children[0], start, stop, depth, budget, _entry if kind == "+m" else None)
     if kind in _LIST_VIEWS:
         [start] = _pylist._fixed(one, _LIST_VIEWS[kind])
         [size] = _pylist._fixed(one, _LIST_VIEWS[kind], buffer=2)
-        return _list(child, start, start + size, depth, budget)
+        return _list(one.children[0], start, start + size, depth, budget)
     if kind.startswith("+w:"):
         size = int(kind[3:])
         dtype, _, _ = _core._extension(one.schema)
         if dtype is not None:  # one element, which lanes or a pair of floats make up
             return repr(_pylist.scalar(one, 0)) if size <= 16 else UNREADABLE
-        return _list(child, size * one.offset, size * (one.offset + 1), depth, budget)
+        start = size * one.offset
+        return _list(one.children[0], start, start + size, depth, budget)
     if kind == "+s":
         return _struct(one, depth, budget)
     if kind == "+r":
@@ -148,8 +166,8 @@ def _nested(one, kind, depth, budget):
     return _union(one, kind, depth, budget)
 
 
-def _struct(one, depth, budget):
-    texts = []
+def _struct(one: Array, depth: int, budget: _Budget) -> str:
+    texts: list[str] = []
     for child in one.children:
         if len(texts) == MAX_FIELDS or budget.n <= 0:
             texts.append(MORE)
@@ -159,14 +177,14 @@ def _struct(one, depth, budget):
     return "{" + ", ".join(texts) + "}"
 
 
-def _union(one, kind, depth, budget):
+def _union(one: Array, kind: str, depth: int, budget: _Budget) -> str:
     [type_id] = _pylist._fixed(one, "b", buffer=0)
     row = _pylist._fixed(one, "i", buffer=1)[0] if kind.startswith("+ud") else one.offset
     ids = kind.partition(":")[2].split(",")
     return _row(one.children[ids.index(str(type_id))], row, depth + 1, budget)
 
 
-def _run(one, depth, budget):
+def _run(one: Array, depth: int, budget: _Budget) -> str:
     """Find the run of the row by bisection, which cannot leave the run ends."""
     ends, values = one.children
     code = _pylist._FIXED[ends.schema.format]
@@ -183,11 +201,13 @@ def _run(one, depth, budget):
 # --- values without children --------------------------------------------------
 
 
-def _leaf(one, kind):
+def _leaf(one: Array, kind: str) -> str:
     if kind in _STRINGS:
-        return _cut_bytes(_pylist.variable_bytes(one, _STRINGS[kind], [True])[0], kind in "uU")
+        [data] = _pylist.variable_bytes(one, _STRINGS[kind], [True])
+        return _cut_bytes(data or b"", kind in "uU")
     if kind in ("vu", "vz"):
-        return _cut_bytes(_pylist.view_bytes(one, [True])[0], kind == "vu")
+        [data] = _pylist.view_bytes(one, [True])
+        return _cut_bytes(data or b"", kind == "vu")
     dtype, _, _ = _core._extension(one.schema)
     if kind.startswith("w:") and dtype is None:
         width = int(kind[2:])
@@ -207,14 +227,14 @@ def _leaf(one, kind):
     return repr(value) if kind[0] not in "td" or kind.startswith("ti") else str(value)
 
 
-def _in_units(one, kind):
+def _in_units(one: Array, kind: str) -> str:
     """Return a time as it is stored: datetime has no nanoseconds, and not every year."""
     [number] = _pylist._fixed(one, "i" if kind in ("tts", "ttm") else "q")
     return f"{number} {_UNITS[kind[2]]}"
 
 
-def _cut_bytes(data, is_text):
-    """Return the repr of the first bytes of a memoryview."""
+def _cut_bytes(data: memoryview | bytes, is_text: bool) -> str:
+    """Return the repr of the first bytes."""
     head = bytes(data[: 4 * MAX_CHARACTERS])  # a character has 4 bytes at most
     if not is_text:
         cut = repr(head[:MAX_CHARACTERS])
@@ -225,12 +245,12 @@ def _cut_bytes(data, is_text):
     return _cut_text(text, is_cut)
 
 
-def _cut_text(text, is_cut=False):
+def _cut_text(text: str, is_cut: bool = False) -> str:
     cut = repr(text[:MAX_CHARACTERS])
     return cut + MORE if is_cut or len(text) > MAX_CHARACTERS else cut
 
 
-def _short_float(value, code):
+def _short_float(value: float, code: str) -> str:
     """Return the shortest decimal that a float of 16 or 32 bits is read from."""
     if value - value != 0:  # infinite or NaN
         return repr(value)
@@ -247,7 +267,7 @@ def _short_float(value, code):
 # --- what the types call ------------------------------------------------------
 
 
-def of_array(array):
+def of_array(array: Array) -> str:
     """Return the values of an Array as text: one line, or a line for each column."""
     rows = [row for row in _edges(0, len(array), EDGE) if row is not None]
     is_batch = array.schema.format == "+s" and array.schema.children
@@ -264,7 +284,7 @@ def of_array(array):
     return ":" + "".join(lines)
 
 
-def of_tensor(tensor):
+def of_tensor(tensor: Tensor) -> str:
     """Return the elements of a Tensor as text."""
     budget = _Budget()
     try:
@@ -276,7 +296,7 @@ def of_tensor(tensor):
     return f": {text}" if tensor.ndim < 2 else f":\n  {text}"
 
 
-def _block(tensor, budget, indent):
+def _block(tensor: Tensor, budget: _Budget, indent: int) -> str:
     """Return nested brackets; the elements of each row are on one line."""
     if tensor.ndim == 0:
         return _row(_core.array(tensor[None]), 0, 0, budget)
@@ -298,7 +318,7 @@ def _block(tensor, budget, indent):
 BATCH_ATTRIBUTES = frozenset({"shape", "num_rows", "num_columns", "column_names"})
 
 
-def names_of_array(array):
+def names_of_array(array: Array) -> list[str]:
     """Return what dir() lists."""
     names = object.__dir__(array)
     return [name for name in names if name not in BATCH_ATTRIBUTES or hasattr(array, name)]
@@ -325,7 +345,7 @@ def _cut(text: str, n: int = 60) -> str:
     return text if len(text) <= n else text[:n] + MORE
 
 
-def html_of_batch(batch, can_show):
+def html_of_batch(batch: Array, can_show: bool) -> str:
     """Return a record batch as a table: the names and types, and the first and last rows."""
     children = batch.children[:MAX_COLUMNS]
     n, n_columns = batch.shape

@@ -52,22 +52,13 @@ def test_stubtest(run, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_strict(run):
+    """All of the package but the command line."""
+    files = [*PACKAGE.glob("*.py"), *(PACKAGE / "testing").glob("*.py"), PACKAGE / "_core.pyi"]
+    paths = {path.relative_to(PACKAGE.parent).with_suffix("") for path in files}
+    names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    names -= {"arrowdev.__main__"} if HAS_DASK else {"arrowdev.__main__", "arrowdev.dask"}
     # With a name: mypy takes the folder of a file as the root of its modules.
-    files = (PACKAGE / "testing").glob("*.py")
-    testing = sorted(f".testing.{path.stem}" for path in files if path.stem != "__init__")
-    names = (
-        "",
-        "._core",
-        ".aio",
-        "._wrappers",
-        "._errors",
-        "._dask_sizes",
-        *([".dask"] if HAS_DASK else []),
-        ".typing",
-        ".testing",
-        *testing,
-    )
-    modules = [part for name in names for part in ("-m", f"arrowdev{name}")]
+    modules = [part for name in sorted(names) for part in ("-m", name)]
     run("mypy", "--strict", "--follow-imports=silent", *modules)
     run("mypy", "--strict", str(HERE / "typed_user.py"))
 
