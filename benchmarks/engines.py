@@ -16,7 +16,7 @@ from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
-from run import conditions, progress, version, write_table
+from run import conditions, progress, version, when_and_where, write_table
 
 import arrowdev as ad
 
@@ -59,8 +59,8 @@ MAKERS = {
 }
 
 
-def last(data):
-    """Reads of the end of the data what shows that they are there."""
+def read_end(data):
+    """Read the last value: the data have to be there."""
     if isinstance(data, np.ndarray):
         return data[-1]
     if isinstance(data, pa.RecordBatch):
@@ -109,7 +109,7 @@ class Dask:
         self.wait(data)
         begun = [self.ask(worker, peak_memory.begin) for worker in (self.first, self.second)]
         started = perf_counter()
-        self.run(last, data, worker=self.second).result()
+        self.run(read_end, data, worker=self.second).result()
         seconds = perf_counter() - started
         grown = [
             self.ask(worker, peak_memory.growth, before)
@@ -123,7 +123,7 @@ class Dask:
         there, here = self.ask(self.first, peak_memory.begin), peak_memory.begin()
         started = perf_counter()
         found = data.result()
-        last(found)
+        read_end(found)
         seconds = perf_counter() - started
         yield seconds, self.ask(self.first, peak_memory.growth, there), peak_memory.growth(here)
 
@@ -155,7 +155,7 @@ class Ray:
 
             def read(self, references):
                 started = perf_counter()
-                last(ray.get(references[0]))
+                read_end(ray.get(references[0]))
                 return perf_counter() - started, peak_memory.growth(self.before)
 
         self.reader = Reader.remote()
@@ -223,17 +223,15 @@ def cells(row, nbytes):
     ]  # fmt: skip
 
 
-def table(rows, told, nbytes):
+def table(rows, measured, nbytes):
     rules = ["---", "---", "---", "---:", "---:", "---:"]
     lines = [HEADINGS, rules, *(cells(row, nbytes) for row in rows)]
-    versions = ", ".join(f"{name} {found}" for name, found in told["versions"].items() if found)
     return "\n".join(
         [
             *("| " + " | ".join(line) + " |" for line in lines),
             "",
-            f"{nbytes / MIB:,.0f} MiB, medians of {told['repeats']} repeats, {told['date']}, load "
-            f"{told['load']} on {told['cpus']} CPUs ({told['processor']}), {told['platform']}, "
-            f"Python {told['python']}; {versions}.",
+            f"{nbytes / MIB:,.0f} MiB, medians of {measured['repeats']} repeats, "
+            f"{when_and_where(measured)}.",
         ]
     )
 
@@ -252,14 +250,14 @@ def main():
     for name in arguments.engines:
         rows += measure_engine(name, nbytes, arguments.repeats)
     progress("")
-    told = conditions(arguments.repeats, None)
-    told["versions"] = {
+    measured = conditions(arguments.repeats, None)
+    measured["versions"] = {
         name: version(name) for name in ("arrowdev", "numpy", "pyarrow", "distributed", "ray")
     }
-    text = table(rows, told, nbytes)
+    text = table(rows, measured, nbytes)
     print(text)
     if arguments.json:
-        report = json.dumps({"conditions": told, "rows": rows}, indent=1)
+        report = json.dumps({"conditions": measured, "rows": rows}, indent=1)
         Path(arguments.json).write_text(report + "\n", encoding="utf-8")
     if arguments.markdown:
         write_table(arguments.markdown, text, MARKERS)

@@ -347,8 +347,7 @@ def main():
         report["paths"].append(row)
         print(line(row), flush=True)
         gc.collect()
-    told = report["conditions"]
-    print(f"{told['device']}, CUDA {told['cuda_driver']}, Python {told['python']}")
+    print("{device}, CUDA {cuda_driver}, Python {python}".format(**report["conditions"]))
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -14,14 +14,13 @@ MET, MISSED, NO_GOAL, TEXT = "#2f9e78", "#d1493b", "#7aa2c4", "#768390"
 
 def data_of(report):
     """What is drawn: of rows with a goal and of the group "more", the ratio to the first peer."""
-    told = report["conditions"]
     rows = [
         row
         for row in report["paths"]
         if row["peers"] and "ratio" in row["peers"][0] and (row["goal"] or row["group"] == "more")
     ]
     return {
-        "conditions": told,
+        "conditions": report["conditions"],
         "bars": [
             {
                 "name": row["name"],

@@ -127,7 +127,7 @@ def row_of(path):
     } | ({"bytes": path.nbytes} if path.nbytes else {})
 
 
-def turns(runners, repeats, path):
+def repeats_of(runners, repeats, path):
     """More repeats where large figures differ by little, fewer where each repeat is slow."""
     if path.overhead:
         return 3 * repeats
@@ -146,7 +146,7 @@ def measure_path(path: HotPath, repeats, seconds):
     peers = [prepare(case, names, seconds) for case in path.peers]
     floor = prepare(path.floor, names, seconds) if path.floor else None
     running = [r for r in (ours, *peers, floor) if isinstance(r, Runner)]
-    row["repeats"] = turns(running, repeats, path)
+    row["repeats"] = repeats_of(running, repeats, path)
     take_turns(running, row["repeats"])
     row["ours"] = ours.figures(path.per)
     row["peers"] = [
@@ -247,6 +247,17 @@ def conditions(repeats, seconds):
     }
 
 
+def when_and_where(conditions):
+    """The conditions in words, for below a table."""
+    versions = conditions["versions"].items()
+    return (
+        "{date}, load {load} on {cpus} CPUs ({processor}), {platform}, Python {python}; ".format(
+            **conditions
+        )
+        + ", ".join(f"{name} {found}" for name, found in versions if found)
+    )
+
+
 def measure_all(arguments):
     repeats = arguments.repeats or (3 if arguments.quick else 101)
     seconds = 0.0002 if arguments.quick else 0.0005
@@ -276,8 +287,8 @@ def number(value):
 def cells(row):
     """One line per peer of the row; arrowdev's own cells are in the first."""
     if "not_measured" in row:
-        said = f"not measured: {row['not_measured']}"
-        return [[row["name"], "", "", said, "", "", "", row["goal"] or "", ""]]
+        reason = f"not measured: {row['not_measured']}"
+        return [[row["name"], "", "", reason, "", "", "", row["goal"] or "", ""]]
     ours = number(row["ours"]["median"] if "ours" in row else row["value"])
     met = {True: "yes", False: "NO", None: ""}[row["met"]]
     peers = [peer_cells(peer) for peer in row["peers"]] or [["", "", ""]]
@@ -367,8 +378,7 @@ def markdown_peer(peer, unit):
 
 def markdown_table(report):
     """Without the column of floors where no row has one."""
-    told = report["conditions"]
-    versions = ", ".join(f"{name} {found}" for name, found in told["versions"].items() if found)
+    measured = report["conditions"]
     headings = ["path", "arrowdev", "of its floor", "against", "ratio", "goal"]
     rules = ["---", "---:", "---:", "---", "---:", "---"]
     lines = [headings, rules, *(line for row in report["paths"] for line in markdown_cells(row))]
@@ -378,11 +388,10 @@ def markdown_table(report):
         [
             *("| " + " | ".join(line) + " |" for line in lines),
             "",
-            f"{summary(report)}. Medians of {told['repeats']} repeats of "
-            f"{told['seconds_per_repeat'] * 1e3:g} ms (three times as many for a "
+            f"{summary(report)}. Medians of {measured['repeats']} repeats of "
+            f"{measured['seconds_per_repeat'] * 1e3:g} ms (three times as many for a "
             "difference, a third where one execution takes longer), "
-            f"{told['date']}, load {told['load']} on {told['cpus']} CPUs "
-            f"({told['processor']}), {told['platform']}, Python {told['python']}; {versions}.",
+            f"{when_and_where(measured)}.",
         ]
     )
 

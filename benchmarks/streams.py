@@ -183,7 +183,7 @@ def over_and_over(make, *arguments):
     return chain.from_iterable(readers())
 
 
-def foreign():
+def of_pyarrow():
     """Batches that pyarrow makes."""
     for count, goal in ((1, Goal(factor=1.6)), (10, None)):
         yield HotPath(
@@ -203,7 +203,7 @@ def foreign():
         )  # fmt: skip
 
 
-def own():
+def of_python():
     """Batches of a Python iterator."""
     setup = f"{SETUP}; {PA}; from itertools import repeat; batch = columns(1)"
     yield HotPath(
@@ -226,7 +226,7 @@ def own():
     )  # fmt: skip
 
 
-async def switched(n, queue_size):
+async def wake_ups(n, queue_size):
     """What is left of a pushed stream without arrowdev: for as many batches as the queue holds,
     one wake-up of the producer's thread and one of the event loop."""
     loop = asyncio.get_running_loop()
@@ -259,7 +259,7 @@ def pushed():
             setup=SETUP,
             goal=goal,
         )
-    two_wake_ups = Case("floor", "two wake-ups", loop="Run(switched, 5)", number=N_FEW // 4)
+    two_wake_ups = Case("floor", "two wake-ups", loop="Run(wake_ups, 5)", number=N_FEW // 4)
     for size, number in ((5, N_FEW // 4), (16, N_FEW // 4), (1024, N_FEW)):
         yield HotPath(
             f"batch in async for, in bursts, queue {size}",
@@ -284,7 +284,7 @@ def per_further_column(few, many):
 
 def times(arguments):
     rows = {}
-    for path in chain(passed_on(), iterated(), foreign(), own(), pushed()):
+    for path in chain(passed_on(), iterated(), of_pyarrow(), of_python(), pushed()):
         if re.search(arguments.only, path.name):
             rows[path.name] = measure_path(path, arguments.repeats, arguments.seconds)
             gc.collect()

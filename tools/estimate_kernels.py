@@ -67,8 +67,8 @@ def assemble(ptx, folder, ptxas):
     """Registers of each kernel, and the path of the cubin."""
     source, cubin = folder / "kernels.ptx", folder / "kernels.cubin"
     source.write_text(ptx, encoding="utf-8")
-    said = run(ptxas, "-v", "-arch=sm_90", str(source), "-o", str(cubin))
-    found = re.findall(r"entry function 'ad_(\w+)'.*?Used (\d+) registers", said, re.S)
+    output = run(ptxas, "-v", "-arch=sm_90", str(source), "-o", str(cubin))
+    found = re.findall(r"entry function 'ad_(\w+)'.*?Used (\d+) registers", output, re.S)
     return {name: int(registers) for name, registers in found}, cubin
 
 
@@ -86,7 +86,8 @@ def ptx_sizes(ptx):
     return {name: text.count(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def built(ptx, folder):
+def compile_for_host(ptx, folder):
+    """The PTX as a library of the host that counts its instructions."""
     source, target = folder / "counted.c", folder / "counted.so"
     source.write_text(translator.to_c(ptx, is_counted=True), encoding="utf-8")
     run("gcc", "-O1", "-w", "-fPIC", "-shared", str(source), "-o", str(target))
@@ -95,7 +96,7 @@ def built(ptx, folder):
     return library
 
 
-def executed(library, kernel, numbers, n_rows):
+def count_instructions(library, kernel, numbers, n_rows):
     """PTX instructions of one work item that processes n_rows of the numbers 1, 2, 3, ..."""
     memory = [np.arange(1, 4 * n_rows + 256, dtype=np.int32) for _ in range(3)]
     first = [array.ctypes.data + -array.ctypes.data % 16 for array in memory]
@@ -119,7 +120,7 @@ def main():
         folder = Path(name)
         registers, cubin = assemble(ptx, folder, arguments.ptxas)
         sass, sizes = sass_of(cubin, arguments.nvdisasm), ptx_sizes(ptx)
-        library = built(ptx, folder)
+        library = compile_for_host(ptx, folder)
         print(
             "| kernel | reg. | instr. | loads, of 16 bytes | rows of a step "
             "| its bytes | its instr. | of a copy |"
@@ -127,20 +128,20 @@ def main():
         print("|---|---:|---:|---:|---:|---:|---:|---:|")
         for label, kernel, number, per_row, rows, rounds, numbers in CASES:
             n = rows * 8 if kernel != "count_bits" else rows * 8 + 256
-            more = executed(library, number, numbers, n + 8 * rows)
-            step = (more - executed(library, number, numbers, n)) / 8
+            more = count_instructions(library, number, numbers, n + 8 * rows)
+            step = (more - count_instructions(library, number, numbers, n)) / 8
             step *= len(sass[kernel]) / sizes[kernel]
             blocks = min(THREADS // BLOCK, REGISTERS // (BLOCK * -(-registers[kernel] // 8) * 8))
             moved = rows * per_row
             by_memory = N_SM * blocks * BLOCK * moved / (LATENCY * rounds)
             by_instructions = N_SM * CLOCK * PER_CLOCK / step * 32 * moved
             share = min(by_memory, by_instructions) / COPY
-            said = "95 % or more" if share >= 0.95 else f"{share:.0%}".replace("%", " %")
+            percent = "95 % or more" if share >= 0.95 else f"{share:.0%}".replace("%", " %")
             loads = [name for name in sass[kernel] if name.startswith("LDG")]
             wide = sum(name.endswith(".128") for name in loads)
             print(
                 f"| {label} | {registers[kernel]} | {len(sass[kernel]):,} | {len(loads)}, {wide} "
-                f"| {rows} | {moved:.3g} | {step:.0f} | {said} |"
+                f"| {rows} | {moved:.3g} | {step:.0f} | {percent} |"
             )
 
 

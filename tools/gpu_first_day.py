@@ -4,7 +4,7 @@
     python tools/gpu_first_day.py OUT --only build,suite  # some steps
     python tools/gpu_first_day.py OUT --files races       # files of the suite that match
 
-OUT gets seven files at most; report.md is the one to read first, and is printed at the end.
+OUT gets seven files at most. Read report.md first, which is printed line by line.
 docs/internals/gpu_first_day.md says what the steps are, and what to look at.
 """
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SUITE = ROOT / "tests" / "gpu_cuda"
 # What says most comes first, in case the time does not suffice.
 FIRST = ("libraries", "races", "graphs", "memory_kinds", "ending", "exchange", "release")
-NOT_HERE = ("figures",)  # benchmarks/gpu.py measures more
+LEFT_OUT = ("figures",)  # benchmarks/gpu.py measures more
 PACKAGES = (
     "torch", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba-cuda", "cuda-core", "cuda-bindings",
     "cudf-cu13", "rmm-cu13", "numpy", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist",
@@ -130,7 +130,7 @@ def machine(run, arguments):
 def files_of_the_suite(wanted):
     """The files in the order in which they run."""
     names = [path.stem.removeprefix("test_") for path in SUITE.glob("test_*.py")]
-    names = [name for name in names if name not in NOT_HERE and re.search(wanted, name)]
+    names = [name for name in names if name not in LEFT_OUT and re.search(wanted, name)]
     return sorted(names, key=lambda name: (name not in FIRST, [*FIRST, name].index(name), name))
 
 

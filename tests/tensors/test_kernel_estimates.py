@@ -41,11 +41,11 @@ def test_every_kernel_has_an_estimate(tool, ptx):
 
 def test_more_rows_take_more_instructions(tool, ptx, tmp_path):
     compiler.command()
-    library = tool.built(ptx, tmp_path)
+    library = tool.compile_for_host(ptx, tmp_path)
     for label, kernel, number, _, rows, _, numbers in tool.CASES:
         n = rows * 8 if kernel != "count_bits" else rows * 8 + 256
-        few = tool.executed(library, number, numbers, n)
-        assert 0 < few < tool.executed(library, number, numbers, n + 8 * rows), label
+        few = tool.count_instructions(library, number, numbers, n)
+        assert 0 < few < tool.count_instructions(library, number, numbers, n + 8 * rows), label
 
 
 def test_opcodes_of_a_listing(tool, tmp_path):
