@@ -6,6 +6,7 @@ import arrowdev
 
 project = "arrowdev"
 author = "the arrowdev authors"
+html_show_copyright = False
 version = release = arrowdev.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
