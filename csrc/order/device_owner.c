@@ -4,8 +4,8 @@
 
 #include "abi/arrow_c.h"
 #include "base/process.h"
-#include "base/wait.h"
 #include "order/deferred_release.h"
+#include "order/device_memory.h"
 #include "order/streams.h"
 #include "device/backend.h"
 
@@ -35,6 +35,7 @@ typedef struct device_owner {
     ad_owner base;
     ad_owner *inner;
     bool is_behind_inner; /* in the allocation of `inner`, which frees it */
+    ad_device_memory *memory; /* `inner`, if arrowdev allocated it */
     ad_context context;
     bool has_free_stream;
     ad_stream free_stream;
@@ -52,17 +53,6 @@ typedef struct device_owner {
     recorded_stream inline_streams[N_INLINE_STREAMS];
     ad_leaf leaf;
 } device_owner;
-
-typedef struct device_memory {
-    ad_owner base;
-    ad_context context;
-    ad_stream stream; /* of the allocation */
-    ad_owner *keep;
-    void *data; /* NULL: not allocated yet */
-    size_t nbytes;
-} device_memory;
-
-static const ad_owner_ops memory_ops;
 
 static uint64_t
 thread_of(ad_context context, ad_stream stream)
@@ -247,8 +237,7 @@ static bool
 is_all_own(const device_owner *self)
 {
     ad_context context;
-    return self->inner->ops == &memory_ops &&
-           find_free_stream_context(self, &context) &&
+    return self->memory != NULL && find_free_stream_context(self, &context) &&
            ad_stream_is_own(ad_backend_for(context.device.type), context,
                             self->free_stream);
 }
@@ -261,8 +250,7 @@ choose_free_stream(device_owner *self)
 {
     ad_stream stream;
     if (ad_stream_own(self->context, AD_USE_FREE, &stream, NULL) == AD_OK) {
-        self->free_stream = stream;
-        ((device_memory *)self->inner)->stream = stream;
+        self->free_stream = self->memory->stream = stream;
     }
 }
 
@@ -365,9 +353,9 @@ is_free_stream_lost(const device_owner *self)
 static void
 replace_free_stream(device_owner *self)
 {
-    device_memory *memory = (device_memory *)self->inner;
+    ad_device_memory *memory = self->memory;
     ad_stream own;
-    if (self->inner->ops != &memory_ops) {
+    if (memory == NULL) {
         self->has_free_stream = false;
         return;
     }
@@ -389,7 +377,7 @@ destroy(ad_owner *base, void (*unref)(ad_owner *))
     bool is_here = self->generation == ad_process_generation();
     bool is_used = is_here && atomic_load(&self->streams) != NULL;
     bool is_behind = self->is_behind_inner;
-    bool is_lost = is_here && (is_used || inner->ops == &memory_ops) &&
+    bool is_lost = is_here && (is_used || self->memory != NULL) &&
                    is_free_stream_lost(self);
     if (is_used || is_lost) {
         /* A deferred release may complete now and free `inner` and `self`. */
@@ -438,6 +426,7 @@ init(device_owner *self, ad_owner *inner, ad_context context,
     ad_owner_init(&self->base, &device_owner_ops);
     self->inner = inner;
     self->is_behind_inner = false;
+    self->memory = NULL;
     self->context = context;
     self->free_stream_keep = NULL;
     self->has_exempt = false;
@@ -504,6 +493,20 @@ ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_context context,
         *out = &self->base;
     }
     return AD_OK;
+}
+
+void
+ad_device_owner_set_memory(ad_owner *owner, ad_device_memory *memory)
+{
+    device_owner *self = (device_owner *)owner;
+    if (owner->ops != &device_owner_ops) {
+        return;
+    }
+    self->memory = memory;
+    if (self->has_free_stream) {
+        self->free_stream_identity =
+            ad_stream_identify(self->context, memory->stream, memory->keep);
+    }
 }
 
 void
@@ -673,128 +676,4 @@ ad_owner_record_consumer(ad_owner *owner, ad_context context, ad_stream stream,
                                     .work = MAY_BE_CAPTURED,
                                     .keep = keep},
                   err);
-}
-
-/* --- device memory ------------------------------------------------------- */
-
-/* The device owner around this one guarantees that the device is done, or that
- * `stream` waits for pending work. */
-static void
-memory_destroy(ad_owner *base)
-{
-    device_memory *self = (device_memory *)base;
-    int32_t type = self->context.device.type;
-    if (self->data != NULL && !ad_backend_is_forked(type)) {
-        void *saved = ad_wait_begin();
-        ad_backend_for(type)->deallocate(self->context, self->stream,
-                                         self->data, self->nbytes);
-        ad_wait_end(saved);
-        ad_stream_note_free(self->context, self->stream);
-    }
-    ad_owner_unref(self->keep);
-    free(self);
-}
-
-static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
-                                        .name = "device memory"};
-
-static ad_status
-allocate(const struct ad_backend *backend, device_memory *self, ad_error *err)
-{
-    void *saved = ad_wait_begin();
-    ad_status status = backend->allocate(self->context, self->stream,
-                                         self->nbytes, &self->data, err);
-    ad_wait_end(saved);
-    if (status != AD_OK) {
-        self->data = NULL;
-    }
-    return status;
-}
-
-/* Deferred releases, and frees on other streams, hold memory that is no longer
- * reachable. Waiting for them is better than a memory error. */
-static bool
-wait_for_memory(ad_context context)
-{
-    bool is_any =
-        ad_deferred_is_any() && ad_deferred_wait(context, NULL) == AD_OK;
-    return ad_stream_wait_for_frees(context) || is_any;
-}
-
-static ad_status
-allocate_or_drain(const struct ad_backend *backend, device_memory *self,
-                  ad_error *err)
-{
-    ad_deferred_drain();
-    ad_status status = allocate(backend, self, err);
-    if (status == AD_ERR_MEMORY && wait_for_memory(self->context)) {
-        status = allocate(backend, self, err);
-    }
-    return status;
-}
-
-/* Where deallocation is ordered, the stream is the free stream. Elsewhere, and
- * where it is a per-thread stream, which only this thread can name, it is also
- * recorded, so that the release follows its work. */
-static ad_status
-follow_stream(const device_memory *self, ad_owner *outer, bool is_ordered,
-              ad_error *err)
-{
-    if (is_ordered && outer->ops == &device_owner_ops) {
-        ((device_owner *)outer)->free_stream_identity =
-            ad_stream_identify(self->context, self->stream, self->keep);
-    }
-    return is_ordered &&
-                   !ad_stream_is_per_thread(self->context.device, self->stream)
-               ? AD_OK
-               : ad_owner_record_stream(outer, self->context, self->stream,
-                                        self->keep, err);
-}
-
-ad_status
-ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
-                     int64_t nbytes, void **out, ad_owner **owner,
-                     ad_error *err)
-{
-    const struct ad_backend *backend;
-    ad_owner *inner;
-    ad_owner *outer = NULL;
-    *out = NULL;
-    *owner = NULL;
-    if (nbytes < 0) {
-        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                       "%lld bytes of memory were asked for",
-                       (long long)nbytes);
-    }
-    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
-    if (nbytes == 0) {
-        if (!(ad_device_traits(context.device.type) & AD_ALLOCATIONS)) {
-            return AD_OK;
-        }
-        nbytes = 1;
-    }
-    bool is_ordered =
-        (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0 &&
-        context.device.type == backend->device_types[0];
-    ad_stream_choice free_stream = {is_ordered, stream, keep};
-    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(device_memory), &memory_ops,
-                                           context, &free_stream, &inner,
-                                           &outer, err));
-    device_memory *self = (device_memory *)inner;
-    self->context = context;
-    self->stream = stream;
-    self->keep = ad_owner_ref(keep);
-    self->data = NULL;
-    self->nbytes = (size_t)nbytes;
-    ad_status status = allocate_or_drain(backend, self, err);
-    if (status == AD_OK) {
-        status = follow_stream(self, outer, is_ordered, err);
-    }
-    if (status != AD_OK) {
-        ad_owner_unref(outer);
-        return status;
-    }
-    *out = self->data;
-    *owner = outer;
-    return AD_OK;
 }

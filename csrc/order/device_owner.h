@@ -24,6 +24,8 @@
 #include "order/streams.h"
 #include "order/sync.h"
 
+struct ad_device_memory; /* order/device_memory.h */
+
 /* Wrap `inner` and take over its reference on success. The memory is released
  * and reused in the order of `free_stream`; NULL where it is not known. For
  * memory without a backend *out is `inner` itself. */
@@ -39,6 +41,12 @@ AD_MUST_CHECK ad_status
 ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_context context,
                       const ad_stream_choice *free_stream, ad_owner **inner,
                       ad_owner **out, ad_error *err);
+
+/* Tell the device owner around `memory`, from ad_device_owner_alloc(), that
+ * arrowdev has allocated this memory: the owner may choose another stream for
+ * the free. Does nothing where `memory` has no device owner. */
+void ad_device_owner_set_memory(ad_owner *owner,
+                                struct ad_device_memory *memory);
 
 /* The library that gave the memory of `owner` away answers for later work on
  * the stream of `sync`, an own event: uses on it are not recorded. Nothing is
@@ -67,16 +75,5 @@ AD_MUST_CHECK ad_status ad_owner_record_consumer(ad_owner *owner,
                                                  ad_stream stream,
                                                  ad_owner *keep,
                                                  ad_error *err);
-
-/* Allocate `nbytes` of uninitialised memory in `context`, for later work on
- * `stream`. *owner is a device owner whose free stream is
- * `stream`. Where the user gave the stream, `keep` keeps it alive. For 0 bytes
- * *out and *owner are NULL, except on devices with AD_ALLOCATIONS. When memory
- * runs out the call waits for the deferred releases and tries once more, then
- * fails with AD_ERR_MEMORY. */
-AD_MUST_CHECK ad_status ad_device_memory_new(ad_context context,
-                                             ad_stream stream, ad_owner *keep,
-                                             int64_t nbytes, void **out,
-                                             ad_owner **owner, ad_error *err);
 
 #endif /* AD_ORDER_DEVICE_OWNER_H */

@@ -4,6 +4,7 @@
 #include "protocol/dlpack_tensor.h"
 
 #include "abi/arrow_c.h"
+#include "order/device_memory.h"
 #include "order/device_owner.h"
 #include "base/owner.h"
 #include "device/backend.h"

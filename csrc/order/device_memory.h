@@ -1,0 +1,31 @@
+/* Memory that arrowdev allocates on devices.
+ */
+#ifndef AD_ORDER_DEVICE_MEMORY_H
+#define AD_ORDER_DEVICE_MEMORY_H
+
+#include "base/handles.h"
+#include "base/owner.h"
+#include "base/status.h"
+
+/* The owner that a device owner wraps, see ad_device_owner_set_memory(). */
+typedef struct ad_device_memory {
+    ad_owner base;
+    ad_context context;
+    ad_stream stream; /* of the allocation; in the end, of the free */
+    ad_owner *keep;
+    void *data; /* NULL: there is nothing to free */
+    size_t nbytes;
+} ad_device_memory;
+
+/* Allocate `nbytes` of uninitialised memory in `context`, for later work on
+ * `stream`. *owner is a device owner whose free stream is `stream`. Where the
+ * user gave the stream, `keep` keeps it alive. For 0 bytes *out and *owner are
+ * NULL, except on devices with AD_ALLOCATIONS. When memory runs out the call
+ * waits for the deferred releases and tries once more, then fails with
+ * AD_ERR_MEMORY. */
+AD_MUST_CHECK ad_status ad_device_memory_new(ad_context context,
+                                             ad_stream stream, ad_owner *keep,
+                                             int64_t nbytes, void **out,
+                                             ad_owner **owner, ad_error *err);
+
+#endif /* AD_ORDER_DEVICE_MEMORY_H */
