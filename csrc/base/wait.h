@@ -21,8 +21,8 @@ typedef struct ad_wait_hooks {
     /* Whether waits on this thread can be interrupted. Called before
      * begin(). */
     bool (*can_be_interrupted)(void);
-    /* Whether the wait is to be interrupted. Called periodically between
-     * begin() and end() on such a thread. May run any code, even a fork. */
+    /* Whether a signal interrupts this thread. Called periodically between
+     * begin() and end(). May run any code, even a fork. */
     bool (*is_interrupted)(void *saved);
     /* See ad_wait_pass_on(). */
     void (*pass_on)(void);
@@ -49,6 +49,14 @@ ad_wait_end(void *saved)
     if (saved != NULL) {
         ad_hooks.end(saved);
     }
+}
+
+/* For long work of the host between these two: whether it has to end with
+ * AD_ERR_INTERRUPTED. May run any code. Call it every 10 ms or so. */
+static inline bool
+ad_wait_is_interrupted(void *saved)
+{
+    return ad_hooks.is_interrupted != NULL && ad_hooks.is_interrupted(saved);
 }
 
 /* Around every call of a release function or deleter of another library: some

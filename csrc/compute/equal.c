@@ -5,13 +5,25 @@
 #include <string.h>
 
 #include "base/unaligned.h"
+#include "base/wait.h"
 #include "compute/bits.h"
 #include "model/extension.h"
 #include "model/type.h"
 
+/* Work between two looks for signals, in bytes: some 10 ms. */
+#define BETWEEN_LOOKS ((uint64_t)64 << 20)
+#define CALL 16 /* of rows_equal(), in such bytes */
+
+typedef struct comparison {
+    void *saved;     /* of ad_wait_begin() */
+    uint64_t n_left; /* until the next look */
+    bool is_interrupted;
+} comparison;
+
 /* A node of both trees. A row is a position in the buffers of its node, so
  * that it includes the node's offset. */
 typedef struct pair {
+    comparison *whole;
     ad_type type;
     bool is_bfloat;
     const struct ArrowArray *nodes[2];
@@ -33,6 +45,24 @@ static inline int64_t
 below(const pair *self, int side, int64_t c, int64_t i)
 {
     return self->nodes[side]->children[c]->offset + i;
+}
+
+/* False once a signal has ended the comparison, which unwinds as if the arrays
+ * differed. Overlapping list views stand for any number of rows, so that every
+ * call counts. */
+static inline bool
+go_on(const pair *self, uint64_t n_bytes)
+{
+    comparison *whole = self->whole;
+    if (n_bytes < whole->n_left) {
+        whole->n_left -= n_bytes;
+        return true;
+    }
+    if (!whole->is_interrupted) {
+        whole->is_interrupted = ad_wait_is_interrupted(whole->saved);
+        whole->n_left = whole->is_interrupted ? 0 : BETWEEN_LOOKS;
+    }
+    return !whole->is_interrupted;
 }
 
 /* --- bits ---------------------------------------------------------------- */
@@ -65,17 +95,12 @@ at_most(int64_t n, int64_t limit)
 }
 
 static bool
-bytes_equal(const char *a, const char *b, int64_t n)
-{
-    return n == 0 || memcmp(a, b, (size_t)n) == 0;
-}
-
-static bool
 bits_equal(const char *a, int64_t i, const char *b, int64_t j, int64_t n)
 {
     if (i % 8 == 0 && j % 8 == 0) {
         int64_t n_bytes = n / 8;
-        if (!bytes_equal(a + i / 8, b + j / 8, n_bytes)) {
+        if (n_bytes > 0 &&
+            memcmp(a + i / 8, b + j / 8, (size_t)n_bytes) != 0) {
             return false;
         }
         i += 8 * n_bytes;
@@ -89,6 +114,13 @@ bits_equal(const char *a, int64_t i, const char *b, int64_t j, int64_t n)
         }
     }
     return true;
+}
+
+static bool
+bytes_equal(const pair *self, const char *a, const char *b, int64_t n)
+{
+    return n == 0 ||
+           (go_on(self, (uint64_t)n) && memcmp(a, b, (size_t)n) == 0);
 }
 
 static const void *
@@ -161,7 +193,7 @@ fixed_equal(const pair *self, int64_t i, int64_t j, int64_t n)
         case AD_TYPE_FLOAT64:
             return doubles_equal(a, b, n);
         default:
-            return bytes_equal(a, b, n * width);
+            return bytes_equal(self, a, b, n * width);
     }
 }
 
@@ -211,7 +243,7 @@ strings_equal(const pair *self, int64_t i, int64_t j, int64_t n)
     int64_t a, b, size;
     return sizes_equal(self, i, j, n, &a, &b, &size) &&
            (size == 0 ||
-            bytes_equal((const char *)buffer(self, 0, 2) + a,
+            bytes_equal(self, (const char *)buffer(self, 0, 2) + a,
                         (const char *)buffer(self, 1, 2) + b, size));
 }
 
@@ -225,21 +257,22 @@ data_of_view(const pair *self, int side, const char *view)
                             ad_int_at(view, 4, 3);
 }
 
+/* Short views that are the same bytes are the common case. The bytes behind a
+ * short value need not be equal. */
 static bool
 views_equal(const pair *self, int64_t i, int64_t j, int64_t n)
 {
-    for (int64_t k = 0; k < n; k++) {
-        const char *a = (const char *)buffer(self, 0, 1) + 16 * (i + k);
-        const char *b = (const char *)buffer(self, 1, 1) + 16 * (j + k);
+    const char *a = (const char *)buffer(self, 0, 1) + 16 * i;
+    const char *b = (const char *)buffer(self, 1, 1) + 16 * j;
+    for (int64_t k = 0; k < n; k++, a += 16, b += 16) {
+        const ad_at_any_u64 *x = (const void *)a, *y = (const void *)b;
         int64_t size = ad_int_at(a, 4, 0);
-        /* The first 8 bytes are the size and the prefix. The bytes behind a
-         * short value need not be equal. */
-        if (memcmp(a, b, 16) == 0 && size <= 12) {
+        if (x[0] == y[0] && x[1] == y[1] && size <= 12) {
             continue;
         }
         if (size != ad_int_at(b, 4, 0) ||
-            !bytes_equal(data_of_view(self, 0, a), data_of_view(self, 1, b),
-                         size)) {
+            !bytes_equal(self, data_of_view(self, 0, a),
+                         data_of_view(self, 1, b), size)) {
             return false;
         }
     }
@@ -475,6 +508,9 @@ rows_equal(const pair *self, int64_t i, int64_t j, int64_t n)
     if (n <= 0) {
         return true;
     }
+    if (!go_on(self, CALL + (uint64_t)n)) {
+        return false;
+    }
     return self->dictionary != NULL ? words_equal(self, i, j, n)
                                     : stored_equal(self, i, j, n);
 }
@@ -550,14 +586,22 @@ ad_array_rows_equal(const ad_array *a, const ad_array *b, bool *out,
     size_t n = ad_schema_count_nodes(a->schema.node);
     pair *pairs = calloc(n, sizeof(*pairs));
     pair *next = pairs + 1;
+    comparison whole = {.n_left = BETWEEN_LOOKS};
     if (pairs == NULL) {
         return ad_fail_memory(err, n * sizeof(*pairs));
+    }
+    for (size_t i = 0; i < n; i++) {
+        pairs[i].whole = &whole;
     }
     ad_status status =
         read_pair(pairs, a->schema.node, a->node, b->node, &next, err);
     if (status == AD_OK) {
+        whole.saved = ad_wait_begin();
         *out = rows_equal(pairs, a->offset, b->offset, a->length);
+        ad_wait_end(whole.saved);
     }
     free(pairs);
-    return status;
+    return whole.is_interrupted ? ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
+                                          "the comparison was interrupted")
+                                : status;
 }

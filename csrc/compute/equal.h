@@ -17,8 +17,9 @@ AD_MUST_CHECK ad_status ad_array_same_type(const ad_array *a,
  * ad_array_validate_references(). The bytes of null rows are ignored.
  * Dictionaries and run ends are compared by the values that they stand for.
  * NaN is not equal to NaN, and -0.0 equals 0.0, for floats of 16, 32 and 64
- * bits and bfloat16. All other values are compared by their bits. Fails with
- * AD_ERR_MEMORY only. Call without the GIL. */
+ * bits and bfloat16. All other values are compared by their bits. The time
+ * is that of all rows that list views stand for, which may overlap. A signal
+ * ends it with AD_ERR_INTERRUPTED; the only other error is AD_ERR_MEMORY. */
 AD_MUST_CHECK ad_status ad_array_rows_equal(const ad_array *a,
                                             const ad_array *b, bool *out,
                                             ad_error *err);

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from arrow_samples import ROWS, SAMPLES
+from interrupts import interrupt, signals
 from loops import looped
 
 import arrowdev as ad
@@ -311,6 +312,47 @@ def test_malformed_rows_are_found_before_they_are_read(name):
     for _ in range(2):
         with pytest.raises(ad.InvalidArrowError, match=r"row \d"):
             array.equals(MALFORMED[name]())
+
+
+# --- signals ------------------------------------------------------------------
+
+
+def twice(values, n=2):
+    """A list view of n rows, each of which is all of `values`."""
+    return pa.ListViewArray.from_arrays(pa.array([0] * n), pa.array([len(values)] * n), values)
+
+
+def doubled(values, depth=50):
+    for _ in range(depth):
+        values = twice(values)
+    return values
+
+
+MEGABYTE = pa.array([b"a" * 2**20])
+
+OVERLAPPING = {
+    "lists": lambda: doubled(pa.array([1, 2])),
+    "strings": lambda: twice(MEGABYTE, 2**20),
+    "views": lambda: twice(MEGABYTE.cast("binary_view"), 2**20),
+    "fixed size": lambda: twice(MEGABYTE.cast(pa.binary(2**20)), 2**20),
+    "words": lambda: doubled(pa.array([1, 2, 1]).dictionary_encode()),
+    "structs": lambda: doubled(pa.array([{"a": 1}])),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_a_signal_ends_the_comparison_of_overlapping_rows(name):
+    array, same = ad.array(OVERLAPPING[name]()), ad.array(OVERLAPPING[name]())
+    interrupt(lambda: array.equals(same))
+    assert array[:0].equals(same[:0])
+
+
+def test_a_handler_that_returns_does_not_end_the_comparison():
+    array, same = (ad.array(doubled(pa.array([1, 2]), 23)) for _ in range(2))
+    calls = []
+    with signals(lambda: calls.append(1), every=0.02):
+        while not calls:
+            assert array.equals(same)
 
 
 # --- devices ------------------------------------------------------------------
