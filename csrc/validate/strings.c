@@ -242,19 +242,15 @@ check_outside(views *self, int64_t row, const uint8_t *view, int32_t size,
 }
 
 static ad_status
-check_view(views *self, int64_t row, const uint8_t *view, ad_error *err)
+check_view(views *self, int64_t row, const uint8_t *view, int32_t size,
+           ad_error *err)
 {
-    int32_t size;
-    memcpy(&size, view, 4);
     if (size < 0) {
         return ad_fail_row(
             err, row, "its size is %" PRId32 ", expected at least 0", size);
     }
-    if (size > MAX_INLINE) {
-        return check_outside(self, row, view, size, err);
-    }
-    return self->only_references ? AD_OK
-                                 : check_inline(self, row, view, size, err);
+    return size > MAX_INLINE ? check_outside(self, row, view, size, err)
+                             : check_inline(self, row, view, size, err);
 }
 
 static ad_status
@@ -262,13 +258,19 @@ check_view_block(ad_check *check, const ad_block *block, void *context,
                  ad_error *err)
 {
     views *self = context;
+    const bool only_references = self->only_references;
     for (int64_t i = 0; i < block->n; i++) {
         const uint8_t *view = (const uint8_t *)block->first + i * 16;
         int64_t row = block->row + i;
+        int32_t size;
         bool is_valid;
+        memcpy(&size, view, 4);
+        if (only_references && (uint32_t)size <= MAX_INLINE) {
+            continue; /* it refers to nothing */
+        }
         AD_RETURN_IF_ERR(ad_row_is_valid(check, row, &is_valid, err));
         if (is_valid) {
-            AD_RETURN_IF_ERR(check_view(self, row, view, err));
+            AD_RETURN_IF_ERR(check_view(self, row, view, size, err));
         }
     }
     return AD_OK;
