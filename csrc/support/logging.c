@@ -36,8 +36,9 @@ connect(void)
     if (result == NULL) {
         ad_pass_on_exception();
     }
+    bool is_connected = result == Py_True;
     Py_XDECREF(result);
-    return result == Py_True;
+    return is_connected;
 }
 
 /* A thread that does not hold the GIL does not ask for it here: it would have
