@@ -156,34 +156,22 @@ is_interrupted(void *saved)
     return result;
 }
 
-/* Raise an interruption (stolen). */
-static void
-raise_exception(PyObject *exception)
-{
-    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
-    Py_DECREF(exception);
-}
-
 void
 ad_raise_interruption(void)
 {
     PyObject *exception = exchange_interruption(NULL);
     if (exception == NULL) {
         PyErr_SetNone(PyExc_KeyboardInterrupt);
-    } else {
-        raise_exception(exception);
     }
+    ad_py_restore_exception(exception);
 }
 
 static int
 raise_now(void *unused)
 {
     PyObject *exception = exchange_interruption(NULL);
-    if (exception == NULL) {
-        return 0; /* already raised */
-    }
-    raise_exception(exception);
-    return -1;
+    ad_py_restore_exception(exception);
+    return exception != NULL ? -1 : 0; /* 0: already raised */
 }
 
 /* The main thread raises the interruption as soon as it is back in Python. If
