@@ -290,27 +290,6 @@ ad_import_array(ad_state *state, PyObject *object, const ad_request *request,
     return -1;
 }
 
-/* The same without any option. The result is out->array, where the import has
- * written it. */
-static int
-import_plain(ad_state *state, PyObject *object, ad_imported *out)
-{
-    static const ad_request request = {.copy = AD_COPY_IF_NEEDED,
-                                       .wants_column = true};
-    ad_array *array = &out->array;
-    if (ad_import(state, object, &request, AD_ALL_PROTOCOLS, out) < 0 ||
-        (!out->is_array &&
-         bridge_to_array(state, &out->tensor.tensor, &request, array) < 0)) {
-        return -1;
-    }
-    if (ad_apply_stream_order(state, &request, array->device, array->sync,
-                              array->owner) < 0) {
-        ad_array_clear(array);
-        return -1;
-    }
-    return 0;
-}
-
 int
 ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
             ad_array *out)
@@ -331,18 +310,36 @@ ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
     return ad_import_array(state, value, &request, wanted, NULL, out);
 }
 
+/* Without any option. The result is in imported.array, where the import has
+ * written it. */
+static PyObject *
+import_plain(ad_state *state, PyObject *object)
+{
+    static const ad_request request = {.copy = AD_COPY_IF_NEEDED,
+                                       .wants_column = true};
+    ad_imported imported;
+    if (ad_import(state, object, &request, AD_ALL_PROTOCOLS, &imported) < 0 ||
+        (!imported.is_array &&
+         bridge_to_array(state, &imported.tensor.tensor, &request,
+                         &imported.array) < 0)) {
+        return NULL;
+    }
+    return ad_array_object_in_order(state, &imported.array);
+}
+
 PyObject *
 ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy)
 {
-    ad_imported imported;
+    ad_array array;
     if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
         return Py_NewRef(value);
     }
-    int result =
-        copy != AD_COPY_IF_NEEDED || ad_is_ndarray(state, value)
-            ? ad_as_array(state, value, (ad_schema){0}, copy, &imported.array)
-            : import_plain(state, value, &imported);
-    return result == 0 ? ad_array_object_new(state, &imported.array) : NULL;
+    if (copy == AD_COPY_IF_NEEDED && !ad_is_ndarray(state, value)) {
+        return import_plain(state, value);
+    }
+    return ad_as_array(state, value, (ad_schema){0}, copy, &array) == 0
+               ? ad_array_object_new(state, &array)
+               : NULL;
 }
 
 PyObject *
