@@ -202,27 +202,12 @@ note_stream(ad_state *state, const ad_type_slot *slot,
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }
 
-/* The last steps for a tensor that is a column. */
-static ad_import_result
-finish_column(ad_state *state, PyObject *object, const ad_type_slot *slot,
-              const ad_request *request, ad_dl_dtype dtype, ad_array *array)
-{
-    ad_import_result result = check_meaning(state, object, slot, dtype);
-    if (result == AD_IMPORT_DONE) {
-        result = note_stream(state, slot, request, array->device, array->owner,
-                             &array->sync);
-    }
-    if (result != AD_IMPORT_DONE) {
-        ad_array_clear(array);
-    }
-    return result;
-}
-
 static ad_import_result
 exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
                 const ad_type_slot *slot, const ad_request *request,
                 ad_imported *out)
 {
+    ad_array *array = &out->array;
     ad_tensor *tensor = &out->tensor.tensor;
     ad_dl_managed_versioned *managed;
     ad_error err;
@@ -234,22 +219,24 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
     ad_dl_dtype dtype = managed->dl_tensor.dtype;
     out->is_array =
         request->wants_column && ad_dlpack_take_column(managed, &out->array);
-    if (out->is_array) {
-        return finish_column(state, object, slot, request, dtype, &out->array);
-    }
-    if (ad_dlpack_take(managed, true, &out->tensor, &err) != AD_OK) {
+    if (!out->is_array &&
+        ad_dlpack_take(managed, true, &out->tensor, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
-    result = check_meaning(state, object, slot, tensor->dtype);
+    result = check_meaning(state, object, slot, dtype);
     if (result == AD_IMPORT_DONE) {
-        result = note_stream(state, slot, request, tensor->device,
-                             tensor->owner, &tensor->sync);
+        result = out->is_array
+                     ? note_stream(state, slot, request, array->device,
+                                   array->owner, &array->sync)
+                     : note_stream(state, slot, request, tensor->device,
+                                   tensor->owner, &tensor->sync);
     }
     if (result != AD_IMPORT_DONE) {
-        ad_tensor_clear(tensor);
+        ad_imported_clear(out);
         return result;
     }
-    return ad_dlpack_check_copy(state, request, &out->tensor);
+    return out->is_array ? AD_IMPORT_DONE
+                         : ad_dlpack_check_copy(state, request, &out->tensor);
 }
 
 /* --- export to a class of another library -------------------------------- */
