@@ -574,20 +574,12 @@ get_device_type(PyObject *object, void *Py_UNUSED(closure))
         ad_state_of(object), ((ad_array_stream_object *)object)->device_type);
 }
 
-/* "cpu", or "device(99)" for a type without a name. */
-static const char *
-device_name(const ad_array_stream_object *self, char *buffer, size_t size)
-{
-    const char *name = ad_device_type_name(self->device_type);
-    PyOS_snprintf(buffer, size, "device(%d)", self->device_type);
-    return name != NULL ? name : buffer;
-}
-
 static PyObject *
 stream_repr(PyObject *object)
 {
     ad_array_stream_object *self = (ad_array_stream_object *)object;
-    char number[32];
+    ad_device device = {self->device_type, -1};
+    char name[AD_DEVICE_NAME_SIZE];
     condition found;
     Py_BEGIN_CRITICAL_SECTION(object);
     found = condition_of(self);
@@ -598,7 +590,7 @@ stream_repr(PyObject *object)
     }
     PyObject *result =
         PyUnicode_FromFormat("<arrowdev.ArrayStream %U, on %s%s>", type,
-                             device_name(self, number, sizeof(number)),
+                             ad_device_format(device, name),
                              found == CLOSED        ? ", closed"
                              : found == HANDED_OVER ? ", handed over"
                                                     : "");
@@ -609,14 +601,15 @@ stream_repr(PyObject *object)
 static PyObject *
 stream_html(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    ad_array_stream_object *self = (ad_array_stream_object *)object;
-    char number[32], caption[80];
+    ad_device device = {((ad_array_stream_object *)object)->device_type, -1};
+    char name[AD_DEVICE_NAME_SIZE];
+    char caption[sizeof("arrowdev.ArrayStream, on ") + AD_DEVICE_NAME_SIZE];
     PyObject *schema = get_schema(object, NULL);
     if (schema == NULL) {
         return NULL;
     }
     PyOS_snprintf(caption, sizeof(caption), "arrowdev.ArrayStream, on %s",
-                  device_name(self, number, sizeof(number)));
+                  ad_device_format(device, name));
     PyObject *result = ad_html_of_schema(schema, caption);
     Py_DECREF(schema);
     return result;
