@@ -244,13 +244,13 @@ first_line(PyObject *exception)
 }
 
 /* Records and clears the pending exception. An AttributeError means that the
- * attribute is absent in this state of the object. A producer that imports
- * itself would try every order of its protocols if a RecursionError were a
- * refusal. */
+ * attribute is absent in this state of the object. -1: the exception is final,
+ * because the refusal itself could not be raised. */
 static int
-refusals_add(refusals *tried, PyObject *object, const ad_protocol *protocol)
+refusals_add(ad_state *state, refusals *tried, PyObject *object,
+             const ad_protocol *protocol)
 {
-    if (PyErr_ExceptionMatches(PyExc_RecursionError)) {
+    if (ad_exception_is_final(state)) {
         return -1;
     }
     PyObject *exception = ad_py_take_exception();
@@ -387,7 +387,7 @@ try_protocol(ad_state *state, PyObject *object, const ad_type_slot *slot,
         case AD_IMPORT_DONE:
             return 1;
         case AD_IMPORT_REFUSED:
-            return refusals_add(tried, object, protocol);
+            return refusals_add(state, tried, object, protocol);
         case AD_IMPORT_FAILED:
             break;
     }
