@@ -56,7 +56,8 @@ duplicate_values(const ad_array *array, const ad_tensor *tensor, int64_t n,
     run.strides = &stride;
     run.owner = array->owner;
     run.sync = array->sync;
-    AD_RETURN_IF_ERR(ad_tensor_copy_to(&run, device, NULL, 'C', &copy, err));
+    AD_RETURN_IF_ERR(
+        ad_tensor_copy_to(&run, device, NULL, 'C', NULL, &copy, err));
     *out =
         (ad_allocation){copy.tensor.data, copy.tensor.owner, copy.tensor.sync};
     return AD_OK;

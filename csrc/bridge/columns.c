@@ -1,7 +1,6 @@
 /* A matrix as columns. */
 #include <inttypes.h>
 
-#include "base/log.h"
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
 #include "copy/copy.h"
@@ -52,11 +51,12 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
             matrix->strides[0]);
     }
     ad_device target = ad_bridge_target(matrix->device, copy);
-    AD_LOG_COPY(ad_tensor_nbytes(matrix), matrix->device, target,
-                is_zero_copy ? "copy=True was passed"
-                             : "the rows of each column have to lie next to "
-                               "each other");
-    return ad_tensor_copy_to(matrix, target, NULL, 'F', out, err);
+    return ad_tensor_copy_to(
+        matrix, target, NULL, 'F',
+        is_zero_copy
+            ? "copy=True was passed"
+            : "the rows of each column have to lie next to each other",
+        out, err);
 }
 
 ad_status

@@ -50,10 +50,10 @@ ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
     if (!ad_tensor_is_contiguous(tensor, 'C')) {
         ad_device device =
             ad_host_accessible(tensor->device) ? AD_CPU : tensor->device;
-        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, device,
-                    "the mask's strides leave gaps between its elements");
-        AD_RETURN_IF_ERR(
-            ad_tensor_copy_to(tensor, device, stream, 'C', &contiguous, err));
+        AD_RETURN_IF_ERR(ad_tensor_copy_to(
+            tensor, device, stream, 'C',
+            "the mask's strides leave gaps between its elements", &contiguous,
+            err));
         ad_status status = ad_mask_from_tensor(&contiguous.tensor, marks_nulls,
                                                stream, out, err);
         ad_tensor_clear(&contiguous.tensor);

@@ -451,8 +451,8 @@ copy_strided(ad_tensor_value *source, char order, ad_tensor_value *out,
 {
     ad_device target =
         ad_bridge_target(source->tensor.device, AD_COPY_IF_NEEDED);
-    ad_status status =
-        ad_tensor_copy_to(&source->tensor, target, NULL, order, out, err);
+    ad_status status = ad_tensor_copy_to(&source->tensor, target, NULL, order,
+                                         NULL, out, err);
     ad_tensor_clear(&source->tensor);
     return status;
 }

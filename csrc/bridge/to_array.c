@@ -6,7 +6,6 @@
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
 #include "model/extension.h"
-#include "base/log.h"
 #include "base/owner.h"
 #include "copy/copy.h"
 #include "base/unaligned.h"
@@ -398,12 +397,11 @@ copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
 {
     ad_tensor_value copied;
     ad_device target = ad_bridge_target(tensor->device, copy);
-    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, target,
-                copy == AD_COPY_ALWAYS
-                    ? "copy=True was passed"
-                    : "the tensor's strides have no equivalent in Arrow");
+    const char *why = copy == AD_COPY_ALWAYS
+                          ? "copy=True was passed"
+                          : "the tensor's strides have no equivalent in Arrow";
     AD_RETURN_IF_ERR(
-        ad_tensor_copy_to(tensor, target, NULL, 'C', &copied, err));
+        ad_tensor_copy_to(tensor, target, NULL, 'C', why, &copied, err));
     ad_status status =
         from_elements(&copied.tensor, how, AD_COPY_NEVER, out, err);
     ad_tensor_clear(&copied.tensor);

@@ -1,7 +1,6 @@
 /* An array as a tensor: a batch is a matrix, anything else is a column. */
 #include <string.h>
 
-#include "base/log.h"
 #include "bridge/bridge.h"
 #include "bridge/flatten.h"
 #include "copy/copy.h"
@@ -34,10 +33,8 @@ copy_back(const ad_array *array, const ad_bridge_options *options,
     if ((seen.tensor.flags & AD_TENSOR_COPIED) == 0) { /* shared memory */
         seen.tensor.device = array->device;
     }
-    AD_LOG_COPY(ad_tensor_nbytes(&seen.tensor), array->device, array->device,
-                "copy=True was passed");
-    status =
-        ad_tensor_copy_to(&seen.tensor, array->device, NULL, order, out, err);
+    status = ad_tensor_copy_to(&seen.tensor, array->device, NULL, order,
+                               "copy=True was passed", out, err);
     ad_tensor_clear(&seen.tensor);
     return status;
 }

@@ -342,7 +342,8 @@ fetch_extent(const ad_tensor *tensor, const ad_stream_choice *stream,
         bytes.data = (char *)ad_tensor_address(tensor) + low;
         bytes.byte_offset = 0;
     }
-    AD_RETURN_IF_ERR(ad_tensor_copy_to(&bytes, AD_CPU, stream, 'C', out, err));
+    AD_RETURN_IF_ERR(
+        ad_tensor_copy_to(&bytes, AD_CPU, stream, 'C', NULL, out, err));
     out->tensor.data = (char *)out->tensor.data - low;
     return AD_OK;
 }
@@ -377,12 +378,12 @@ copy_via_host(const ad_tensor *tensor, ad_device target,
     ad_tensor_value on_host;
     bool is_shared = ad_device_equal(tensor->device, target);
     AD_RETURN_IF_ERR(
-        is_scattered
-            ? contiguous_on_host(tensor, is_shared ? stream : NULL, order,
-                                 &on_host, err)
-            : ad_tensor_copy_to(tensor, AD_CPU, NULL, order, &on_host, err));
-    ad_status status =
-        ad_tensor_copy_to(&on_host.tensor, target, stream, order, out, err);
+        is_scattered ? contiguous_on_host(tensor, is_shared ? stream : NULL,
+                                          order, &on_host, err)
+                     : ad_tensor_copy_to(tensor, AD_CPU, NULL, order, NULL,
+                                         &on_host, err));
+    ad_status status = ad_tensor_copy_to(&on_host.tensor, target, stream,
+                                         order, NULL, out, err);
     ad_tensor_clear(&on_host.tensor);
     return status;
 }
@@ -413,10 +414,10 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
     return AD_OK;
 }
 
-ad_status
-ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
-                  const ad_stream_choice *stream, char order,
-                  ad_tensor_value *out, ad_error *err)
+static ad_status
+copy_to(const ad_tensor *tensor, ad_device target,
+        const ad_stream_choice *stream, char order, ad_tensor_value *out,
+        ad_error *err)
 {
     blocks plan;
     way how;
@@ -459,4 +460,16 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
     return ad_device_equal(target, AD_CPU)
                ? contiguous_on_host(tensor, stream, order, out, err)
                : copy_via_host(tensor, target, stream, order, true, out, err);
+}
+
+ad_status
+ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
+                  const ad_stream_choice *stream, char order, const char *why,
+                  ad_tensor_value *out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(copy_to(tensor, target, stream, order, out, err));
+    if (why != NULL) {
+        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, target, why);
+    }
+    return AD_OK;
 }

@@ -34,12 +34,13 @@
  * order, else 'C'. Strided tensors are copied by pitched copies. Where there
  * would be too many of them, or very short rows between device and host, the
  * whole extent goes through the host, which blocks. Fails with
- * AD_ERR_EXCHANGE, "strides", where the extent is too large as well. */
+ * AD_ERR_EXCHANGE, "strides", where the extent is too large as well. `why` is
+ * the reason for the logger (base/log.h); NULL: another call reports it. */
 AD_MUST_CHECK ad_status ad_tensor_copy_to(const ad_tensor *tensor,
                                           ad_device target,
                                           const ad_stream_choice *stream,
-                                          char order, ad_tensor_value *out,
-                                          ad_error *err);
+                                          char order, const char *why,
+                                          ad_tensor_value *out, ad_error *err);
 
 /* Copies the whole tree to `target`. Bit offsets stay the same modulo 8.
  * Dictionaries and children are copied too. All buffers share one allocation,

@@ -4,7 +4,6 @@
 #include <limits.h>
 
 #include "abi/arrow_c.h"
-#include "base/log.h"
 #include "copy/copy.h"
 #include "device/backend.h"
 
@@ -195,11 +194,11 @@ prepare(const ad_tensor *tensor, const export_request *request,
     }
     AD_RETURN_IF_ERR(check_may_copy(tensor, request, err));
     ad_device target = request->has_device ? request->device : tensor->device;
-    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, target,
-                is_there ? "the consumer of __dlpack__ passed copy=True"
-                         : "the consumer of __dlpack__ asked for that device");
+    const char *why = is_there
+                          ? "the consumer of __dlpack__ passed copy=True"
+                          : "the consumer of __dlpack__ asked for that device";
     AD_RETURN_IF_ERR(
-        ad_tensor_copy_to(tensor, target, consumer, 'C', copied, err));
+        ad_tensor_copy_to(tensor, target, consumer, 'C', why, copied, err));
     *out = copied->tensor;
     return AD_OK;
 }

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "base/log.h"
+#include "copy/copy.h"
 
 /* --- types -------------------------------------------------------------- */
 
@@ -165,9 +165,10 @@ add_validity(const ad_tensor *mask, ad_copy copy, ad_imported *out,
     }
     if (!ad_tensor_is_contiguous(mask, 'C')) {
         ad_tensor_value contiguous;
-        AD_LOG_COPY(ad_tensor_nbytes(mask), mask->device, AD_CPU,
-                    "the mask's strides leave gaps between its elements");
-        AD_RETURN_IF_ERR(ad_tensor_copy(mask, 'C', &contiguous, err));
+        AD_RETURN_IF_ERR(ad_tensor_copy_to(
+            mask, AD_CPU, NULL, 'C',
+            "the mask's strides leave gaps between its elements", &contiguous,
+            err));
         ad_status status = add_validity(&contiguous.tensor, copy, out, err);
         ad_tensor_clear(&contiguous.tensor);
         return status;

@@ -570,10 +570,9 @@ ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
     int result =
         ad_choose_stream(state, stream, tensor->device, &no_sync, &choice);
     if (result == 0) {
-        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, tensor->device,
-                    "copy=True was passed");
-        ad_status status = ad_tensor_copy_to(tensor, tensor->device, &choice,
-                                             order, &copied, &err);
+        ad_status status =
+            ad_tensor_copy_to(tensor, tensor->device, &choice, order,
+                              "copy=True was passed", &copied, &err);
         ad_choice_clear(&choice);
         result = ad_raise_status(state, status, &err);
     }

@@ -33,7 +33,7 @@ static void
 check_equal(const ad_tensor *found, const ad_tensor *expected)
 {
     ad_tensor_value back;
-    ok(ad_tensor_copy_to(found, AD_CPU, NULL, 0, &back, &err));
+    ok(ad_tensor_copy_to(found, AD_CPU, NULL, 0, NULL, &back, &err));
     CHECK(back.tensor.sync == NULL);
     strided_check_equal(expected, &back.tensor);
     ad_tensor_clear(&back.tensor);
@@ -67,7 +67,7 @@ copy_memory(ad_tensor_value *out)
     };
     ad_tensor_value all;
     ok(ad_tensor_check(&descriptor, "the test", &all, &err));
-    ok(ad_tensor_copy_to(&all.tensor, here, NULL, 'C', out, &err));
+    ok(ad_tensor_copy_to(&all.tensor, here, NULL, 'C', NULL, out, &err));
     CHECK_INT(out->tensor.flags, AD_TENSOR_COPIED);
     CHECK(ad_device_equal(out->tensor.device, here));
     CHECK(out->tensor.sync != NULL);
@@ -83,14 +83,14 @@ check_copies(const ad_tensor *host, const ad_tensor *memory)
     for (size_t i = 0; i < 3; i++) {
         for (const char *order = "CF"; *order != '\0'; order++) {
             ok(ad_tensor_copy_to(&on_device.tensor, targets[i], NULL, *order,
-                                 &copy, &err));
+                                 NULL, &copy, &err));
             CHECK(ad_device_equal(copy.tensor.device, targets[i]));
             CHECK(ad_tensor_is_contiguous(&copy.tensor, *order));
             check_equal(&copy.tensor, host);
             ad_tensor_clear(&copy.tensor);
         }
     }
-    ok(ad_tensor_copy_to(host, there, NULL, 'C', &copy, &err));
+    ok(ad_tensor_copy_to(host, there, NULL, 'C', NULL, &copy, &err));
     check_equal(&copy.tensor, host);
     ad_tensor_clear(&copy.tensor);
     ad_tensor_clear(&on_device.tensor);
@@ -132,14 +132,15 @@ test_packed_elements_are_copied_in_their_own_order_only(void)
         .shape = (int64_t[]){3, 3},
     };
     ok(ad_tensor_check(&descriptor, "the test", &x, &err));
-    ok(ad_tensor_copy_to(&x.tensor, here, NULL, 'C', &copy, &err));
+    ok(ad_tensor_copy_to(&x.tensor, here, NULL, 'C', NULL, &copy, &err));
     unsigned char bytes[5];
     ok(ad_read_device(here, copy.tensor.data, NULL, 0, 5, copy.tensor.sync,
                       NULL, bytes, &err));
     CHECK(memcmp(bytes, STRIDED_BASE, 5) == 0);
     ad_tensor_value again;
-    CHECK_INT(ad_tensor_copy_to(&copy.tensor, there, NULL, 'F', &again, &err),
-              AD_ERR_EXCHANGE);
+    CHECK_INT(
+        ad_tensor_copy_to(&copy.tensor, there, NULL, 'F', NULL, &again, &err),
+        AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "dtype");
     CHECK(err.hint[0] != '\0');
     ad_tensor_clear(&copy.tensor);
@@ -152,10 +153,10 @@ test_copy_to_missing_device_fails(void)
     for (int64_t n = 0; n < 5; n += 4) {
         strided_make(&(strided_shape){1, {n}}, STRIDED_C, I64, &x);
         CHECK(ad_tensor_copy_to(&x.tensor, (ad_device){here.type, 9}, NULL,
-                                'C', &copy, &err) != AD_OK);
+                                'C', NULL, &copy, &err) != AD_OK);
         CHECK(err.message[0] != '\0');
         CHECK_INT(ad_tensor_copy_to(&x.tensor, (ad_device){99, 0}, NULL, 'C',
-                                    &copy, &err),
+                                    NULL, &copy, &err),
                   AD_ERR_EXCHANGE);
     }
 }
@@ -308,11 +309,12 @@ static ad_status
 copy_there_and_back(const ad_tensor *x)
 {
     ad_tensor_value a, b, c;
-    AD_RETURN_IF_ERR(ad_tensor_copy_to(x, here, NULL, 'C', &a, &err));
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(x, here, NULL, 'C', NULL, &a, &err));
     ad_status status =
-        ad_tensor_copy_to(&a.tensor, there, NULL, 'F', &b, &err);
+        ad_tensor_copy_to(&a.tensor, there, NULL, 'F', NULL, &b, &err);
     if (status == AD_OK) {
-        status = ad_tensor_copy_to(&b.tensor, AD_CPU, NULL, 'C', &c, &err);
+        status =
+            ad_tensor_copy_to(&b.tensor, AD_CPU, NULL, 'C', NULL, &c, &err);
         if (status == AD_OK) {
             strided_check_equal(x, &c.tensor);
             ad_tensor_clear(&c.tensor);

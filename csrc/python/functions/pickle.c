@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "compute/trim.h"
 #include "copy/copy.h"
 #include "copy/copy_tree.h"
@@ -166,9 +165,9 @@ tensor_parts(ad_state *state, const ad_tensor *tensor)
                             ad_tensor_is_contiguous(tensor, 'F'))) {
         ad_tensor_share(tensor, &value);
     } else if (status == AD_OK) {
-        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, AD_CPU,
-                    "a pickle has contiguous memory");
-        status = ad_tensor_copy_to(tensor, AD_CPU, NULL, 'C', &value, &err);
+        status =
+            ad_tensor_copy_to(tensor, AD_CPU, NULL, 'C',
+                              "a pickle has contiguous memory", &value, &err);
     }
     if (status != AD_OK) {
         return ad_raise(state, &err);

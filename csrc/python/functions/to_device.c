@@ -1,7 +1,6 @@
 /* .to() of an array and of a tensor: another name, or a copy. */
 #include "python/functions/functions.h"
 
-#include "base/log.h"
 #include "copy/copy.h"
 
 /* Choose the kind of move. For an alias on the host, wait for the data as
@@ -64,13 +63,11 @@ copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
         return AD_OK;
     }
     ad_tensor_value copied;
-    ad_device found = value->tensor.device;
-    AD_LOG_COPY(ad_tensor_nbytes(&value->tensor), found, target,
-                ad_device_equal(found, target)
-                    ? "copy=True was passed"
-                    : "the tensor was asked for on that device");
-    AD_RETURN_IF_ERR(
-        ad_tensor_copy_to(&value->tensor, target, choice, 0, &copied, err));
+    const char *why = ad_device_equal(value->tensor.device, target)
+                          ? "copy=True was passed"
+                          : "the tensor was asked for on that device";
+    AD_RETURN_IF_ERR(ad_tensor_copy_to(&value->tensor, target, choice, 0, why,
+                                       &copied, err));
     ad_tensor_clear(&value->tensor);
     ad_tensor_share(&copied.tensor, value);
     ad_tensor_clear(&copied.tensor);
