@@ -6,6 +6,7 @@
 #include "protocol/dlpack_tensor.h"
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
+#include "python/types/prompt.h"
 #include "python/functions/functions.h"
 #include "support/logging.h"
 #include "support/py_call.h"
@@ -102,8 +103,8 @@ freeze(PyObject *object)
     PyType_Modified(type);
 }
 
-/* Adds the attributes that the three types share, and those of the protocols;
- * makes the types immutable. */
+/* Adds the attributes that are in other files than their types: those that the
+ * three types share, of prompts, and of the protocols. Makes the types immutable. */
 static int
 add_shared_attributes(ad_state *state)
 {
@@ -112,7 +113,9 @@ add_shared_attributes(ad_state *state)
     if (ad_dlpack_exchange_init(state) < 0 ||
         PyObject_SetAttr(state->tensor_type,
                          AD_STR(state, dlpack_c_exchange_api),
-                         state->exchange_api_capsule) < 0) {
+                         state->exchange_api_capsule) < 0 ||
+        add_attributes(state->array_type, ad_array_prompt_methods,
+                       ad_array_prompt_getset) < 0) {
         return -1;
     }
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {

@@ -682,7 +682,6 @@ static PyMethodDef array_methods[] = {
      "Examples\n--------\n"
      ">>> ad.array(b\"abc\").equals(bytearray(b\"abc\"))\n"
      "True"},
-    AD_ARRAY_PROMPT_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
@@ -708,7 +707,6 @@ static PyGetSetDef array_getset[] = {
      "Values of a dictionary-encoded array, or None.", NULL},
     {"validity", get_validity, NULL,
      "The validity bitmap as a bool Array (true = valid), or None.", NULL},
-    AD_ARRAY_PROMPT_GETSET,
     {NULL, NULL, NULL, NULL, NULL},
 };
 

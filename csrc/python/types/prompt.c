@@ -119,24 +119,24 @@ require_batch(PyObject *self, const char *attribute)
     return -1;
 }
 
-PyObject *
-ad_array_num_rows(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+array_num_rows(PyObject *self, void *Py_UNUSED(closure))
 {
     return require_batch(self, "num_rows") == 0
                ? PyLong_FromLongLong(ad_array_of(self)->length)
                : NULL;
 }
 
-PyObject *
-ad_array_num_columns(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+array_num_columns(PyObject *self, void *Py_UNUSED(closure))
 {
     return require_batch(self, "num_columns") == 0
                ? PyLong_FromLongLong(ad_array_of(self)->node->n_children)
                : NULL;
 }
 
-PyObject *
-ad_array_shape(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+array_shape(PyObject *self, void *Py_UNUSED(closure))
 {
     return require_batch(self, "shape") == 0
                ? Py_BuildValue("(LL)", (long long)ad_array_of(self)->length,
@@ -159,8 +159,8 @@ list_names(const struct ArrowSchema *node)
     return names;
 }
 
-PyObject *
-ad_array_column_names(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *
+array_column_names(PyObject *self, void *Py_UNUSED(closure))
 {
     return require_batch(self, "column_names") == 0
                ? list_names(ad_array_of(self)->schema.node)
@@ -169,22 +169,22 @@ ad_array_column_names(PyObject *self, void *Py_UNUSED(closure))
 
 /* --- completions and HTML ------------------------------------------------ */
 
-PyObject *
-ad_array_keys(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *
+array_keys(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     return is_batch(self) ? list_names(ad_array_of(self)->schema.node)
                           : PyList_New(0);
 }
 
-PyObject *
-ad_array_dir(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *
+array_dir(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     PyObject *args[] = {self};
     return ad_call_helper("_repr", "names_of_array", args, 1);
 }
 
-PyObject *
-ad_array_html(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *
+array_html(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     const ad_array *array = ad_array_of(self);
     if (!is_batch(self)) {
@@ -193,6 +193,40 @@ ad_array_html(PyObject *self, PyObject *Py_UNUSED(ignored))
     PyObject *args[] = {self, ad_can_show_array(array) ? Py_True : Py_False};
     return ad_call_helper("_repr", "html_of_batch", args, 2);
 }
+
+const PyMethodDef ad_array_prompt_methods[] = {
+    {"_repr_html_", array_html, METH_NOARGS,
+     "_repr_html_($self)\n--\n\n"
+     "A record batch as a table for a notebook; None for other arrays."},
+    {"_ipython_key_completions_", array_keys, METH_NOARGS,
+     "_ipython_key_completions_($self)\n--\n\n"
+     "The names that [] takes."},
+    {"__dir__", array_dir, METH_NOARGS,
+     "__dir__($self)\n--\n\n"
+     "The attributes, without those of record batches for other arrays."},
+    {NULL, NULL, 0, NULL},
+};
+
+const PyGetSetDef ad_array_prompt_getset[] = {
+    {"shape", array_shape, NULL,
+     "(rows, columns) of a record batch. AttributeError for other arrays,\n"
+     "which have len().",
+     NULL},
+    {"num_rows", array_num_rows, NULL,
+     "Number of rows of a record batch. AttributeError for other arrays.",
+     NULL},
+    {"num_columns", array_num_columns, NULL,
+     "Number of columns of a record batch. AttributeError for other\n"
+     "arrays.",
+     NULL},
+    {"column_names", array_column_names, NULL,
+     "Names of the columns of a record batch, as a list.\n"
+     "AttributeError for other arrays.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* --- HTML of schemas ----------------------------------------------------- */
 
 PyObject *
 ad_html_of_schema(PyObject *schema, const char *caption)

@@ -26,46 +26,9 @@ PyObject *ad_short_type(PyObject *self, const struct ArrowSchema *node);
 PyObject *ad_html_of_schema(PyObject *schema, const char *caption);
 
 PyObject *ad_array_repr(PyObject *self);
-PyObject *ad_array_html(PyObject *self, PyObject *ignored);
-PyObject *ad_array_keys(PyObject *self, PyObject *ignored);
-PyObject *ad_array_dir(PyObject *self, PyObject *ignored);
-PyObject *ad_array_shape(PyObject *self, void *closure);
-PyObject *ad_array_num_rows(PyObject *self, void *closure);
-PyObject *ad_array_num_columns(PyObject *self, void *closure);
-PyObject *ad_array_column_names(PyObject *self, void *closure);
 
-#define AD_ARRAY_PROMPT_METHODS                                               \
-    {"_repr_html_", ad_array_html, METH_NOARGS,                               \
-     "_repr_html_($self)\n--\n\n"                                             \
-     "A record batch as a table for a notebook; None for other arrays."},     \
-        {"_ipython_key_completions_", ad_array_keys, METH_NOARGS,             \
-         "_ipython_key_completions_($self)\n--\n\n"                           \
-         "The names that [] takes."},                                         \
-    {                                                                         \
-        "__dir__", ad_array_dir, METH_NOARGS,                                 \
-            "__dir__($self)\n--\n\n"                                          \
-            "The attributes, without those of record batches for other "      \
-            "arrays."                                                         \
-    }
-
-#define AD_ARRAY_PROMPT_GETSET                                                \
-    {"shape", ad_array_shape, NULL,                                           \
-     "(rows, columns) of a record batch. AttributeError for other arrays,\n"  \
-     "which have len().",                                                     \
-     NULL},                                                                   \
-        {"num_rows", ad_array_num_rows, NULL,                                 \
-         "Number of rows of a record batch. AttributeError for other "        \
-         "arrays.",                                                           \
-         NULL},                                                               \
-        {"num_columns", ad_array_num_columns, NULL,                           \
-         "Number of columns of a record batch. AttributeError for other\n"    \
-         "arrays.",                                                           \
-         NULL},                                                               \
-    {                                                                         \
-        "column_names", ad_array_column_names, NULL,                          \
-            "Names of the columns of a record batch, as a list.\n"            \
-            "AttributeError for other arrays.",                               \
-            NULL                                                              \
-    }
+/* The attributes of Array for prompts; NULL entry last. module.c adds them. */
+extern const PyMethodDef ad_array_prompt_methods[];
+extern const PyGetSetDef ad_array_prompt_getset[];
 
 #endif /* AD_PYTHON_TYPES_PROMPT_H */
