@@ -60,17 +60,6 @@ add_types(ad_state *state, PyObject *module)
     return 0;
 }
 
-static int
-add_descriptor(PyTypeObject *type, const char *name, PyObject *descriptor)
-{
-    if (descriptor == NULL) {
-        return -1;
-    }
-    int result = PyObject_SetAttrString((PyObject *)type, name, descriptor);
-    Py_DECREF(descriptor);
-    return result;
-}
-
 /* The tables are static; CPython's signatures lack the const. */
 static int
 add_attributes(PyObject *object, const PyMethodDef *methods,
@@ -78,14 +67,14 @@ add_attributes(PyObject *object, const PyMethodDef *methods,
 {
     PyTypeObject *type = (PyTypeObject *)object;
     for (; methods != NULL && methods->ml_name != NULL; methods++) {
-        if (add_descriptor(type, methods->ml_name,
+        if (ad_py_set_attr(object, methods->ml_name,
                            PyDescr_NewMethod(type, (PyMethodDef *)methods)) <
             0) {
             return -1;
         }
     }
     for (; getset != NULL && getset->name != NULL; getset++) {
-        if (add_descriptor(type, getset->name,
+        if (ad_py_set_attr(object, getset->name,
                            PyDescr_NewGetSet(type, (PyGetSetDef *)getset)) <
             0) {
             return -1;

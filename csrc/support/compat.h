@@ -103,7 +103,7 @@ ad_py_has_gil(void)
 #endif
 }
 
-/* --- look-ups -------------------------------------------------------------- */
+/* --- attributes and items -------------------------------------------------- */
 
 /* Look up an attribute: 1 found, 0 missing (*out is NULL, no exception is
  * set), -1 error. Plain attribute look-up builds no exception for a missing
@@ -181,6 +181,17 @@ ad_py_instance_dict(PyObject *object)
     }
     Py_END_CRITICAL_SECTION();
     return dict;
+}
+
+/* Set an attribute. Steals `value`; NULL has an exception. 0, or -1 with an
+ * exception. */
+static inline int
+ad_py_set_attr(PyObject *object, const char *name, PyObject *value)
+{
+    int result =
+        value != NULL ? PyObject_SetAttrString(object, name, value) : -1;
+    Py_XDECREF(value);
+    return result;
 }
 
 /* New reference to an item of a dict, or NULL with or without an exception. */

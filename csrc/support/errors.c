@@ -130,14 +130,9 @@ class_of(ad_state *state, ad_status status)
 static int
 set_string(PyObject *exception, const char *name, const char *value)
 {
-    PyObject *text =
-        PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace");
-    if (text == NULL) {
-        return -1;
-    }
-    int result = PyObject_SetAttrString(exception, name, text);
-    Py_DECREF(text);
-    return result;
+    return ad_py_set_attr(
+        exception, name,
+        PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace"));
 }
 
 static int
@@ -158,25 +153,15 @@ set_attributes(ad_state *state, PyObject *exception, const ad_error *err)
         set_string(exception, "path", err->path) < 0) {
         return -1;
     }
-    if (err->status == AD_ERR_DEVICE ||
-        (err->status == AD_ERR_EXCHANGE && err->code != 0)) {
-        PyObject *code = PyLong_FromLong(err->code);
-        if (code == NULL || PyObject_SetAttrString(exception, "code", code)) {
-            Py_XDECREF(code);
-            return -1;
-        }
-        Py_DECREF(code);
+    if ((err->status == AD_ERR_DEVICE ||
+         (err->status == AD_ERR_EXCHANGE && err->code != 0)) &&
+        ad_py_set_attr(exception, "code", PyLong_FromLong(err->code)) < 0) {
+        return -1;
     }
-    if (err->has_device) {
-        PyObject *device = ad_device_object_new(state, err->device);
-        if (device == NULL ||
-            PyObject_SetAttrString(exception, "device", device) < 0) {
-            Py_XDECREF(device);
-            return -1;
-        }
-        Py_DECREF(device);
-    }
-    return 0;
+    return err->has_device
+               ? ad_py_set_attr(exception, "device",
+                                ad_device_object_new(state, err->device))
+               : 0;
 }
 
 /* "children[2]: <message>; <hint>" */

@@ -50,12 +50,9 @@ static void
 add_code(int code)
 {
     PyObject *exception = ad_py_take_exception();
-    PyObject *number = PyLong_FromLong(code);
-    if (number == NULL ||
-        PyObject_SetAttrString(exception, "code", number) < 0) {
+    if (ad_py_set_attr(exception, "code", PyLong_FromLong(code)) < 0) {
         PyErr_Clear();
     }
-    Py_XDECREF(number);
     ad_py_restore_exception(exception);
 }
 

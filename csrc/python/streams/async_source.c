@@ -38,12 +38,7 @@ is_reported(ad_consumer_queue *queue, int code, ad_async_error *said)
 static int
 set_details(PyObject *exception, int code, PyObject *metadata)
 {
-    PyObject *number = PyLong_FromLong(code);
-    int result = number != NULL
-                     ? PyObject_SetAttrString(exception, "code", number)
-                     : -1;
-    Py_XDECREF(number);
-    return result == 0
+    return ad_py_set_attr(exception, "code", PyLong_FromLong(code)) == 0
                ? PyObject_SetAttrString(exception, "metadata", metadata)
                : -1;
 }
