@@ -125,6 +125,13 @@ fit_number(const ad_stream_argument *argument, int32_t device_type)
 static int
 take_handle(PyObject *value, int32_t device_type, ad_stream_argument *out)
 {
+    if (!PyIndex_Check(value)) {
+        PyErr_Format(PyExc_TypeError,
+                     "the handle of a stream must be an int, not %.200s",
+                     Py_TYPE(value)->tp_name);
+        Py_DECREF(value);
+        return -1;
+    }
     PyObject *number = PyNumber_Index(value);
     Py_DECREF(value);
     if (number == NULL) {

@@ -243,6 +243,26 @@ def test_stream_objects():
     assert ad.Tensor.from_pointer(**good, stream=Stream(0)).wait(1) is None
 
 
+def test_stream_objects_that_break_their_protocol():
+    cases = [
+        ("__cuda_stream__", lambda self: 5, TypeError, r"must give \(version, handle\), not 5"),
+        ("__cuda_stream__", lambda self: [0, 1], TypeError, r"handle\), not \[0, 1\]"),
+        ("__cuda_stream__", lambda self: (0, 1, 2), TypeError, r"not \(0, 1, 2\)"),
+        ("__cuda_stream__", lambda self: (0, -1), ValueError, r"from 0 to 2\*\*64 - 1, not -1"),
+        ("__cuda_stream__", lambda self: (0, 2**64), ValueError, r"2\*\*64 - 1, not 18446"),
+        ("__cuda_stream__", lambda self: (0, "1"), TypeError, "must be an int, not str"),
+        ("cuda_stream", 1.5, TypeError, "must be an int, not float"),
+        ("sycl_queue", property(lambda self: object()), TypeError, "anew at each look-up"),
+        ("sycl_queue", np.arange(3), TypeError, r"must be a dpctl.SyclQueue, not numpy.ndarray"),
+        ("__arrowdev_queue__", (12,), TypeError, r"must give \(device type, handle\)"),
+    ]
+    for name, value, error, text in cases:
+        stream = type("Stream", (), {name: value})()
+        for use in (ad.tensor, ad.array):
+            with pytest.raises(error, match=text):
+                use(np.arange(3), stream=stream)
+
+
 # --- read-only ---------------------------------------------------------------------
 
 
