@@ -221,6 +221,42 @@ def test_complete_event_is_exported_as_null():
     assert struct.sync_event is None
 
 
+def test_sync_event_that_points_to_no_event(standin):
+    nothing = gpu.ctypes.c_void_p(None)
+    tree = ac.numbers(device=(ad.DeviceType.CUDA, 0), event=gpu.ctypes.addressof(nothing))
+    array = ad.array(ac.OnDevice(tree))
+    for use in (array.is_ready, array.synchronize, lambda: array.__dlpack__(stream=1)):
+        with pytest.raises(ad.ExchangeError, match="an event handle that is NULL") as info:
+            use()
+        assert info.value.reason == "event"
+
+
+def test_host_stream_of_pinned_memory_waits_for_the_event():
+    """A host array has no event, so get_next of __arrow_c_stream__ waits."""
+    memory, stream, batches = gpu.Pinned(np.arange(4)), Stream(), []
+
+    class Exported:
+        def __init__(self, source):
+            self.capsule = source.__arrow_c_stream__()
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            return self.capsule
+
+    with Gate(stream.handle):
+        array = ad.array(
+            ad.Tensor.from_pointer(
+                int(memory.pointer), (4,), "int64", "cuda_host:0", owner=memory, stream=stream
+            )
+        )
+        exported = Exported(ad.array_stream([array]))
+        reader = threading.Thread(target=lambda: batches.extend(pa.chunked_array(exported).chunks))
+        reader.start()
+        reader.join(0.2)
+        assert reader.is_alive() and not array.is_ready()
+    reader.join(20)
+    assert [batch.to_pylist() for batch in batches] == [[0, 1, 2, 3]]
+
+
 # --- no host wait -----------------------------------------------------------------
 
 
