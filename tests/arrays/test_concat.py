@@ -612,6 +612,35 @@ def test_size_overflow(software, device):
     assert info.value.reason == "size"
 
 
+def test_size_overflow_of_nulls_and_lists_of_nulls():
+    most = 2**31 - 1
+    nulls, more = (ad.Array.from_buffers("null", n, []) for n in (most, 2**62))
+    last, one, all_of_them = (np.array(n, "i4") for n in ([most - 1], [1], [0, most]))
+    views, lists = pa.list_view(pa.null()), pa.list_(pa.null())
+    for array, what in (
+        (more, "the rows"),
+        (ad.Array.from_buffers(lists, 1, [None, all_of_them], children=[nulls]), "the data"),
+        (ad.Array.from_buffers(views, 1, [None, last, one], children=[nulls]), "the values"),
+    ):
+        with pytest.raises(ad.ExchangeError, match=what) as info:
+            ad.concat([array, array])
+        assert info.value.reason == "size"
+
+
+def test_list_views_and_indices_out_of_range():
+    child = ad.Array.from_buffers("null", 3, [])
+    ends = [np.array([n], "i4") for n in (2, 5)]
+    far = ad.Array.from_buffers(pa.list_view(pa.null()), 1, [None, *ends], children=[child])
+    with pytest.raises(ad.InvalidArrowError, match="a list of 5 values from 2, but there are 3"):
+        ad.concat([far, far])
+    first = pa.array(["a"]).dictionary_encode().cast(pa.dictionary("int8", "string"))
+    for index in (5, -1):
+        index_of_b = [None, np.array([index], "i1")]
+        other = ad.Array.from_buffers(first.type, 1, index_of_b, dictionary=pa.array(["b"]))
+        with pytest.raises(ad.InvalidArrowError, match=f"index {index} into a dictionary of 1"):
+            ad.concat([first, other])
+
+
 def words(offsets, data):
     """A column of one index into a hand-made dictionary of strings."""
     values = ac.ArrayNode(len(offsets) - 1, [None, ac.int32s(*offsets), data])

@@ -374,6 +374,21 @@ def no_array(name):
         (lambda: ad.device("gpu"), ValueError, "'gpu'.*DeviceType"),
         (lambda: ad.record_batch({"a": b"", "b": b"1"}), ValueError, '"b" has length 1'),
         (lambda: ad.Array.from_buffers("int8", 2, [None, b"1"]), ValueError, "1 bytes.*need 2"),
+        (
+            lambda: ad.Array.from_buffers("int8", 2, [None] * 65),
+            ValueError,
+            "65 buffers are given, at most 64",
+        ),
+        (
+            lambda: ad.array_stream([b""], device_type=2**40),
+            ValueError,
+            "1099511627776, expected 32 bits",
+        ),
+        (
+            lambda: ad.array(b"").to("cpu", device="cpu"),
+            TypeError,
+            r"to\(\) got multiple values for argument 'device'",
+        ),
         (lambda: on(stream=0), ValueError, "stream 0 is ambiguous on CUDA; pass 1"),
         (lambda: ad.array(b"").__arrow_c_device_array__(a=1), NotImplementedError, "'a'.*1"),
         (lambda: no_array("__arrow_c_array__"), AttributeError, "cuda:1, which the host cannot"),

@@ -491,6 +491,30 @@ def test_wrong_device(device):
             ad.tensor(source).to("ext_dev:7")
 
 
+def test_slices_with_invalid_offsets_are_refused(device):
+    """The copy reads the offsets of a slice. Whole arrays are copied as they are."""
+    few = ad.Array.from_buffers("int8", 3, [None, np.zeros(3, "i1")])
+    for type, buffers, children, text in (
+        ("string", [[0, 5, 3], np.zeros(8, "u1")], [], "from 5 to 3, expected at least 0"),
+        (pa.list_(pa.int8()), [[0, 2, 10]], [few], r"children\[0\]: .* 8 values from 2 .* has 3"),
+    ):
+        offsets, *data = buffers
+        memory = [None, np.array(offsets, "i4"), *data]
+        array = ad.Array.from_buffers(type, 2, memory, children=children)
+        with pytest.raises(ad.InvalidArrowError, match=text):
+            array[1:].to(HERE)
+        assert len(array.to(HERE)) == 2
+
+
+def test_field_of_a_struct_that_may_have_nulls(device):
+    """Nobody has counted the nulls on the device."""
+    bits = np.array([7], "u1")
+    struct = ad.Array.from_buffers(pa.struct({"a": "int64"}), 3, [bits], children=[np.arange(3)])
+    with pytest.raises(ad.ExchangeError, match="may have nulls of its own") as info:
+        struct.to(HERE)["a"]
+    assert (info.value.reason, info.value.device) == ("nulls", ad.device(HERE))
+
+
 def test_slice_of_views_has_the_data_that_it_refers_to():
     words = ad.array(pa.array([letter * 1000 for letter in "abcde"] + ["short"], pa.string_view()))
     for first, n, nbytes in ((1, 2, 2000), (5, 1, 0), (4, 2, 1000), (3, 0, 0)):

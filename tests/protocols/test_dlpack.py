@@ -488,6 +488,17 @@ def test_padded_subbyte():
     assert received(t).flags == dl.SUBBYTE_PADDED
     with fails("dtype"):
         t.__dlpack__()
+    with fails("dtype") as info:
+        ad.array(t)
+    assert "one byte per element" in str(info.value) and "pack it" in info.value.hint
+
+
+def test_strided_packed_subbyte():
+    t = ad.tensor(Producer(shape=(4, 2), strides=(4, 1), dtype=(17, 4, 1)))
+    with fails("strides"):
+        ad.array(t)
+    with fails("dtype"):
+        ad.tensor(t, copy=True)
 
 
 @pytest.mark.parametrize(("dtype", "nbytes"), [((0, 12, 2), 12), ((2, 32, 1), 16)])

@@ -185,6 +185,16 @@ def test_type_without_equivalent_is_final_error():
             assert info.value.reason == "dtype"
 
 
+def test_data_without_a_buffer():
+    class Listed(np.ma.MaskedArray):
+        data = property(lambda self: [1, 2])
+
+    for convert in (ad.array, ad.tensor):
+        with pytest.raises(ad.ExchangeError, match="the data of a masked array cannot be") as info:
+            convert(np.ma.array([1, 2]).view(Listed))
+        assert info.value.reason == "dtype" and isinstance(info.value.__cause__, TypeError)
+
+
 def test_times():
     for dtype in ("M8[us]", ">m8[us]"):
         source = masked(np.arange(3).astype(dtype), [True, False, False])
