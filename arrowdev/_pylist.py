@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from arrowdev._core import Array, InvalidArrowError, Tensor
+    from arrowdev._core import Array, Buffer, InvalidArrowError, Tensor
 
     # The values of `array`, one per row: decoder(array, parameters of the format, valid)
     _Decoder = Callable[[Array, str, list[bool]], list[Any]]
@@ -156,6 +156,19 @@ def iterate_tensor(tensor: Tensor) -> Iterator[Tensor]:
 def scalar(array: Array, index: int) -> Any:
     """Return row `index` (already checked) as a Python object."""
     return to_pylist(array.slice(index, 1), "a value of an Array")[0]
+
+
+def element(value: Array | Tensor | Buffer) -> Any:
+    """Return the element of a 0-d Tensor, for int(), float() and bool()."""
+    if not isinstance(value, _core.Tensor) or value.ndim:
+        kind = (
+            f"{value.ndim}-d Tensor" if isinstance(value, _core.Tensor) else type(value).__name__
+        )
+        raise TypeError(
+            f"only a 0-d Tensor is a number, found {kind}; "
+            "arrowdev.array(x)[i] is the value of a row"
+        )
+    return to_pylist(_core.array(value[None]), "the number of a Tensor")[0]
 
 
 def _malformed(array: Array, row: int, problem: str) -> InvalidArrowError:

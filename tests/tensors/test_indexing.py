@@ -175,6 +175,45 @@ def test_a_tensor_is_no_sequence_to_other_libraries():
     assert np.asarray([tensor, tensor]).tolist() == [[0, 1, 2]] * 2
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i8", "?", "f2", "f4", ">i4"])
+def test_0d_tensor_is_a_number(dtype):
+    x = np.array([50, 0, 1], dtype)
+    tensor = ad.tensor(x)
+    for i in range(3):
+        assert int(tensor[i]) == int(x[i]) and float(tensor[i]) == float(x[i])
+        assert bool(tensor[i]) is bool(x[i])
+    assert np.asarray([*tensor]).tolist() == x.tolist()
+
+
+def test_nothing_else_is_a_number():
+    """CPython would read the memory as text: b"12" as 12."""
+    tensor = ad.tensor(b"12")
+    for x in (tensor, tensor[:1], ad.array(tensor), ad.array(tensor).buffers[1]):
+        for convert in (int, float):
+            with pytest.raises(TypeError, match="only a 0-d Tensor is a number, found "):
+                convert(x)
+    assert bool(tensor) and bool(tensor[:0])
+    with pytest.raises(TypeError, match="'complex'"):
+        int(ad.tensor(np.array(1j)))
+
+
+def test_number_on_a_device():
+    with software_device() as device:
+        tensor = ad.tensor(device.array([1]))[0]
+        for convert in (int, float, bool):
+            with pytest.raises(ad.ExchangeError) as info:
+                convert(tensor)
+            assert info.value.reason == "device"
+        assert int(tensor.to("cpu")) == 1
+
+
+def test_in_is_refused():
+    tensor = ad.tensor(np.arange(3))
+    with pytest.raises(TypeError, match=r"x in arrowdev.array\(tensor\)"):
+        assert 2 in tensor
+    assert 2 in ad.array(tensor) and 3 not in ad.array(tensor)
+
+
 def test_elements_within_a_byte():
     tensor = ad.Tensor.from_pointer(NOWHERE, (4, 4), "float4_e2m1fn", "cuda:1")
     assert tensor[1].data_ptr == NOWHERE + 2

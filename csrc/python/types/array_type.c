@@ -727,6 +727,8 @@ static PyType_Slot array_slots[] = {
     {Py_tp_methods, array_methods},
     {Py_mp_length, array_length},
     {Py_mp_subscript, array_subscript},
+    {Py_nb_int, ad_scalar_as_int},
+    {Py_nb_float, ad_scalar_as_float},
     {Py_sq_length, array_length},
     {Py_sq_item, array_item},
     {Py_bf_getbuffer, ad_buffer_get},

@@ -56,6 +56,31 @@ get_sync_event(PyObject *self, void *Py_UNUSED(closure))
 }
 
 PyObject *
+ad_scalar(PyObject *self)
+{
+    PyObject *args[] = {self};
+    return ad_call_helper("_pylist", "element", args, 1);
+}
+
+PyObject *
+ad_scalar_as_int(PyObject *self)
+{
+    PyObject *element = ad_scalar(self);
+    PyObject *result = element != NULL ? PyNumber_Long(element) : NULL;
+    Py_XDECREF(element);
+    return result;
+}
+
+PyObject *
+ad_scalar_as_float(PyObject *self)
+{
+    PyObject *element = ad_scalar(self);
+    PyObject *result = element != NULL ? PyNumber_Float(element) : NULL;
+    Py_XDECREF(element);
+    return result;
+}
+
+PyObject *
 ad_decode_text(const char *text)
 {
     text = text != NULL ? text : "";

@@ -123,11 +123,27 @@ buffer_repr(PyObject *self)
                                 ad_readiness(tensor->sync));
 }
 
-/* Always true: `if buffer:` tests for None, and some tensors have no len(). */
+/* A 0-d Tensor is its element. All others are true: `if buffer:` tests for
+ * None. */
 static int
-tensor_bool(PyObject *Py_UNUSED(self))
+tensor_bool(PyObject *self)
 {
-    return 1;
+    if (ad_tensor_of(self)->ndim > 0) {
+        return 1;
+    }
+    PyObject *element = ad_scalar(self);
+    int is_true = element != NULL ? PyObject_IsTrue(element) : -1;
+    Py_XDECREF(element);
+    return is_true;
+}
+
+/* Each view is a new object, so the default would always be false. */
+static int
+tensor_contains(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(value))
+{
+    PyErr_SetString(PyExc_TypeError,
+                    "`in` is for an Array: x in arrowdev.array(tensor)");
+    return -1;
 }
 
 static Py_ssize_t
@@ -455,6 +471,7 @@ static PyMemberDef tensor_members[] = {
 #define AD_TENSOR_SLOTS                                                       \
     {Py_tp_dealloc, tensor_dealloc}, {Py_tp_members, tensor_members},         \
         {Py_mp_length, tensor_length}, {Py_nb_bool, tensor_bool},             \
+        {Py_nb_int, ad_scalar_as_int}, {Py_nb_float, ad_scalar_as_float},     \
         {Py_bf_getbuffer, ad_buffer_get},                                     \
     {                                                                         \
         Py_bf_releasebuffer, ad_buffer_release                                \
@@ -463,6 +480,7 @@ static PyMemberDef tensor_members[] = {
 static PyType_Slot tensor_slots[] = {
     AD_TENSOR_SLOTS,
     {Py_mp_subscript, ad_tensor_subscript},
+    {Py_sq_contains, tensor_contains},
     {Py_tp_iter, ad_tensor_iterate},
     {Py_tp_repr, tensor_repr},
     {Py_tp_methods, tensor_methods},
@@ -471,7 +489,8 @@ static PyType_Slot tensor_slots[] = {
      "A strided N-dimensional array on a device. Immutable; created by\n"
      "arrowdev.tensor(), arrowdev.from_dlpack() or Tensor.from_pointer().\n\n"
      "tensor[key] is a view, with ints, slices, ... and None as in NumPy, on any\n"
-     "device; an int for every dimension gives a 0-d Tensor.\n\n"
+     "device; an int for every dimension gives a 0-d Tensor, for int(),\n"
+     "float() and bool().\n\n"
      "It is exported by DLPack, the array interfaces, the buffer protocol and\n"
      "Arrow; hasattr() tells which of them this tensor supports."},
     {0, NULL},
