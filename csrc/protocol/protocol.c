@@ -322,6 +322,9 @@ ad_import_hint(PyObject *object)
     if (has_method(object, "collect")) { /* polars, PySpark */
         return "; x.collect() computes the data";
     }
+    if (has_method(object, "__arrow_c_schema__")) { /* a type or a field */
+        return "; it has no data, arrowdev.schema(x) takes its type";
+    }
     if (has_method(object, "__aiter__")) {
         return "; read its arrays with `async for`";
     }

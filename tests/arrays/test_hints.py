@@ -597,6 +597,17 @@ def test_lazy_frame():
         assert take(x.collect()) is not None
 
 
+def test_type_without_data():
+    for x in (pa.int8(), pa.field("a", pa.int8()), ad.schema("int8")):
+        type_error(lambda x=x: ad.array(x), "; it has no data, arrowdev.schema(x) takes its type")
+        assert ad.schema(x).format == "c"
+
+
+def test_argument_is_named():
+    type_error(lambda: ad.array(np.arange(2), validity=[True, False]), "validity: list speaks ")
+    type_error(lambda: ad.concat(5), "concat() takes a sequence of arrays")
+
+
 def test_protocols_are_named_last():
     for x in ({}, [], 5, pl.LazyFrame(), object()):
         assert re.search(

@@ -74,8 +74,7 @@ read_items(ad_state *state, PyObject *object)
                      Py_TYPE(object)->tp_name);
     }
     return found == 1
-               ? ad_as_tuple(object,
-                             "concat() takes a sequence of arrays, not one")
+               ? ad_as_tuple(object, "concat() takes a sequence of arrays")
                : NULL;
 }
 

@@ -189,6 +189,7 @@ import_mask(ad_state *state, PyObject *validity,
     ad_error err;
     if (ad_import(state, validity, &request, AD_ALL_PROTOCOLS, &imported) <
         0) {
+        ad_prefix_exception("validity: ");
         return -1;
     }
     ad_status status =

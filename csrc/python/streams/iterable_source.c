@@ -47,8 +47,8 @@ ad_element_import(ad_state *state, ad_element_rules *rules, PyObject *element,
     int result = import_by_rules(state, rules, element, out);
     if (result < 0 && !ad_exception_is_final(state)) {
         ad_raise_exchange(state, "stream", NULL,
-                          "element %lld of the iterable (a %.100s) cannot be "
-                          "a batch of the stream",
+                          "element %lld of the iterable (of type %.100s) "
+                          "cannot be a batch of the stream",
                           rules->n_taken, Py_TYPE(element)->tp_name);
     }
     rules->n_taken++;
@@ -103,7 +103,7 @@ as_stream(iteration *self, PyObject *element, ad_array_stream **out)
     *out = object != NULL ? ad_array_stream_hand_over(object) : NULL;
     if (*out == NULL && !ad_exception_is_final(self->state)) {
         ad_raise_exchange(self->state, "stream", NULL,
-                          "stream %lld, a %.100s, cannot be read",
+                          "stream %lld (of type %.100s) cannot be read",
                           self->rules.n_taken, Py_TYPE(element)->tp_name);
     }
     self->rules.n_taken++;
