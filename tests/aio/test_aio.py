@@ -393,7 +393,7 @@ class TestCancel:
 
     def test_reading_task_cancelled(self):
         async def main():
-            producer = async_peer.Producer(-1, delay_us=200_000)
+            producer = async_peer.Producer(-1, delay_us=-1)
             stream = aio.connect(producer)
 
             async def read():
@@ -472,7 +472,7 @@ class TestCancel:
 
     def test_timeout_of_one_read(self):
         async def main():
-            producer = async_peer.Producer(-1, delay_us=300_000)
+            producer = async_peer.Producer(-1, delay_us=-1)
             stream = aio.connect(producer)
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(anext(stream), 0.01)
@@ -517,7 +517,7 @@ class TestOneReader:
 
 class TestLoops:
     def test_closed_while_a_task_waits(self):
-        producer = async_peer.Producer(-1, delay_us=LIMIT * 10_000)
+        producer = async_peer.Producer(-1, delay_us=-1)
         loop = asyncio.new_event_loop()
         stream = aio.connect(producer)
         task = loop.create_task(anext(stream))

@@ -159,7 +159,7 @@ def test_producing_task_without_credit_cancelled(run):
 
 @pytest.mark.parametrize("way", ["timeout", "group"])
 def test_reading_task_cancelled(run, way):
-    producer = async_peer.Producer(-1, delay_us=200_000)
+    producer = async_peer.Producer(-1, delay_us=-1)
 
     async def main():
         stream = aio.connect(producer)

@@ -71,10 +71,11 @@ typedef struct producer {
     pthread_cond_t changed;
     long n_batches; /* -1: unlimited */
     long fail_at;   /* on_error instead of this batch; -1: never */
-    int delay_us;   /* before each batch */
+    int delay_us;   /* before each batch; -1: until may_send */
     const char *metadata;
     int64_t credit;
     bool is_cancelled;
+    bool may_send; /* set by peer_let_batches_go() */
     long n_sent;
     long n_cancels;
     bool is_holding; /* cancel() blocks until may_cancel, or 30 s */
@@ -146,6 +147,26 @@ wait_for_credit(producer *self)
     return is_wanted;
 }
 
+static int
+wait_until(pthread_mutex_t *mutex, pthread_cond_t *changed, const bool *what,
+           int timeout_ms)
+{
+    pthread_mutex_lock(mutex);
+    int result = wait_for(mutex, changed, what, timeout_ms);
+    pthread_mutex_unlock(mutex);
+    return result;
+}
+
+static void
+delay(producer *self)
+{
+    if (self->delay_us > 0) {
+        usleep((useconds_t)self->delay_us);
+    } else if (self->delay_us < 0) {
+        (void)wait_until(&self->mutex, &self->changed, &self->may_send, 60000);
+    }
+}
+
 static void
 send_all(producer *self)
 {
@@ -166,9 +187,7 @@ send_all(producer *self)
         if (!wait_for_credit(self)) {
             return; /* as specified: only release follows */
         }
-        if (self->delay_us > 0) {
-            usleep((useconds_t)self->delay_us);
-        }
+        delay(self);
         struct ArrowAsyncTask task = {extract, (void *)(intptr_t)i};
         if (handler->on_next_task(handler, &task, self->metadata) != 0) {
             return;
@@ -213,14 +232,14 @@ peer_produce(struct ArrowAsyncDeviceStreamHandler *handler, long n_batches,
     return self;
 }
 
-static int
-wait_until(pthread_mutex_t *mutex, pthread_cond_t *changed, const bool *what,
-           int timeout_ms)
+/* Lets a producer with a delay of -1 send its batches. */
+void
+peer_let_batches_go(producer *self)
 {
-    pthread_mutex_lock(mutex);
-    int result = wait_for(mutex, changed, what, timeout_ms);
-    pthread_mutex_unlock(mutex);
-    return result;
+    pthread_mutex_lock(&self->mutex);
+    self->may_send = true;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
 }
 
 /* Returns 0 once the handler was released. */

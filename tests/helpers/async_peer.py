@@ -15,6 +15,7 @@ _FUNCTIONS = {
     "live_arrays": (c_int, []),
     "produce": (c_void_p, [c_void_p, c_long, c_long, c_int, c_char_p]),
     "wait_for_producer": (c_int, [c_void_p, c_int]),
+    "let_batches_go": (None, [c_void_p]),
     "n_sent": (c_long, [c_void_p]),
     "n_cancels": (c_long, [c_void_p]),
     "hold_cancel": (None, [c_void_p]),
@@ -69,7 +70,8 @@ def new_capsule(pointer):
 
 
 class Producer:
-    """A source for connect(): pushes `n` batches (-1: without end) from a C thread."""
+    """A source for connect(): pushes `n` batches (-1: without end) from a C thread. With a delay
+    of -1 the schema comes at once, and no batch before join()."""
 
     def __init__(self, n, *, fail_at=-1, delay_us=0, metadata=None):
         self.arguments = (n, fail_at, delay_us, metadata)
@@ -95,6 +97,7 @@ class Producer:
 
     def join(self):
         """Waits for its thread, which ends once the handler is released."""
+        library().peer_let_batches_go(self.pointer)
         assert library().peer_wait_for_producer(self.pointer, LIMIT_MS) == 0
         result = self.n_sent, self.n_cancels
         library().peer_free_producer(self.pointer)
