@@ -525,7 +525,8 @@ PATHS = {
     "record batch": lambda: ad.record_batch({"a": SOURCE, "b": ARRAY}),
     "from buffers": lambda: ad.Array.from_buffers("float", 3, [None, SOURCE]),
     "validity": lambda: ad.array(SOURCE, validity=BITS).validity.buffers,
-    "members": lambda: (BATCH.children, BATCH.schema, BATCH[1:], BATCH["a"], repr(BATCH)),
+    "members": lambda: (BATCH.children, BATCH.schema, BATCH[1:], BATCH["a"]),
+    "repr": lambda: repr(BATCH),
     "fill": lambda: ad.tensor(SOURCE, nulls="fill", fill_value=1, copy=True),
     "memoryview": lambda: memoryview(TENSOR).release(),
     "numpy again": lambda: np.from_dlpack(ARRAY),
@@ -544,8 +545,9 @@ PATHS = {
     "small buffer": refused(lambda: ad.Array.from_buffers("int64", 9, [None, SOURCE])),
 }
 OWNER = Owner()
-SLOW = {"new class": 20}
+SLOW = {"new class": 20, "repr": 10}
 N_UNCOLLECTED = 500
+N_WINDOWS = 5
 
 
 @pytest.mark.slow
@@ -563,14 +565,18 @@ def test_no_leak(path):
 
     repeat(rounds // 5)  # until the caches of the interpreter no longer grow
     counts = sys.getrefcount(SOURCE), sys.getrefcount(None)
-    memory, blocks = allocated()
     before = resident()
-    repeat(rounds)
-    gc.collect()
-    now = allocated()
-    assert now[1] - blocks < 200
+    grown = []
+    for _ in range(N_WINDOWS):
+        memory, blocks = allocated()
+        repeat(rounds // N_WINDOWS)
+        now = allocated()
+        grown.append((now[0] - memory, now[1] - blocks))
+    # A leak is in every window; what a cache or another thread keeps is not.
+    least_memory, least_blocks = map(min, zip(*grown, strict=True))
+    assert least_blocks < 200 // N_WINDOWS, grown
     # The smallest possible leak is 32 bytes, in thousands of rounds.
-    assert now[0] - memory < 256 << 10
+    assert least_memory < (256 << 10) // N_WINDOWS, grown
     assert resident() - before < 8 << 20
     assert sys.getrefcount(SOURCE) == counts[0]
     if sys.version_info < (3, 12):  # newer versions make it immortal
