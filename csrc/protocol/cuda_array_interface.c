@@ -224,13 +224,11 @@ export_dict(ad_state *state, const ad_tensor *tensor,
     }
     /* The dict first, so that a failure needs no runtime call. */
     PyObject *dict = ad_interface_build(state, tensor, rules);
-    PyObject *stream =
-        dict != NULL ? export_stream(state, tensor, rules) : NULL;
-    if (stream == NULL ||
-        PyDict_SetItem(dict, AD_STR(state, stream), stream) < 0) {
+    if (dict != NULL &&
+        ad_py_set_item(dict, AD_STR(state, stream),
+                       export_stream(state, tensor, rules)) < 0) {
         Py_CLEAR(dict);
     }
-    Py_XDECREF(stream);
     return dict;
 }
 
@@ -310,11 +308,10 @@ export_with_mask(ad_state *state, PyObject *self)
         return NULL;
     }
     PyObject *stream = PyDict_GetItem(dict, AD_STR(state, stream));
-    PyObject *mask = build_mask(state, self, stream);
-    if (mask == NULL || PyDict_SetItem(dict, AD_STR(state, mask), mask) < 0) {
+    if (ad_py_set_item(dict, AD_STR(state, mask),
+                       build_mask(state, self, stream)) < 0) {
         Py_CLEAR(dict);
     }
-    Py_XDECREF(mask);
     return dict;
 }
 

@@ -115,39 +115,24 @@ export_data(const ad_tensor *tensor, const ad_interface_rules *rules)
     return pair;
 }
 
-/* Steals `value`, which may be NULL with an exception. */
-static int
-set_field(PyObject *dict, PyObject *name, PyObject *value)
-{
-    if (value == NULL) {
-        return -1;
-    }
-    int result = PyDict_SetItem(dict, name, value);
-    Py_DECREF(value);
-    return result;
-}
-
 PyObject *
 ad_interface_build(ad_state *state, const ad_tensor *tensor,
                    const ad_interface_rules *rules)
 {
-    PyObject *typestr = export_typestr(tensor, rules);
-    if (typestr == NULL) {
-        return NULL;
-    }
     PyObject *dict = PyDict_New();
     if (dict == NULL) {
-        Py_DECREF(typestr);
         return NULL;
     }
-    if (set_field(dict, AD_STR(state, typestr), typestr) < 0 ||
-        set_field(dict, AD_STR(state, shape),
-                  ad_int_tuple(tensor->shape, tensor->ndim, 1)) < 0 ||
-        set_field(dict, AD_STR(state, strides),
-                  export_strides(tensor, rules)) < 0 ||
-        set_field(dict, AD_STR(state, data), export_data(tensor, rules)) < 0 ||
-        set_field(dict, AD_STR(state, version),
-                  PyLong_FromLongLong(rules->max_version)) < 0) {
+    if (ad_py_set_item(dict, AD_STR(state, typestr),
+                       export_typestr(tensor, rules)) < 0 ||
+        ad_py_set_item(dict, AD_STR(state, shape),
+                       ad_int_tuple(tensor->shape, tensor->ndim, 1)) < 0 ||
+        ad_py_set_item(dict, AD_STR(state, strides),
+                       export_strides(tensor, rules)) < 0 ||
+        ad_py_set_item(dict, AD_STR(state, data), export_data(tensor, rules)) <
+            0 ||
+        ad_py_set_item(dict, AD_STR(state, version),
+                       PyLong_FromLongLong(rules->max_version)) < 0) {
         Py_DECREF(dict);
         return NULL;
     }

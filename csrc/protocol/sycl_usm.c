@@ -340,13 +340,11 @@ export_dict(ad_state *state, const ad_tensor *tensor,
     PyObject *syclobj = find_queue(state, tensor, rules);
     PyObject *dict =
         syclobj != NULL ? ad_interface_build(state, tensor, rules) : NULL;
-    PyObject *zero = dict != NULL ? PyLong_FromLong(0) : NULL;
-    if (zero == NULL ||
-        PyDict_SetItem(dict, AD_STR(state, offset), zero) < 0 ||
-        PyDict_SetItem(dict, AD_STR(state, syclobj), syclobj) < 0) {
+    if (dict != NULL &&
+        (ad_py_set_item(dict, AD_STR(state, offset), PyLong_FromLong(0)) < 0 ||
+         PyDict_SetItem(dict, AD_STR(state, syclobj), syclobj) < 0)) {
         Py_CLEAR(dict);
     }
-    Py_XDECREF(zero);
     Py_XDECREF(syclobj);
     return dict;
 }

@@ -183,13 +183,29 @@ ad_py_instance_dict(PyObject *object)
     return dict;
 }
 
-/* Set an attribute. Steals `value`; NULL has an exception. 0, or -1 with an
- * exception. */
+/* Set an attribute or an item of a dict, or append to a list. These steal
+ * `value`; NULL has an exception. 0, or -1 with an exception. */
 static inline int
 ad_py_set_attr(PyObject *object, const char *name, PyObject *value)
 {
     int result =
         value != NULL ? PyObject_SetAttrString(object, name, value) : -1;
+    Py_XDECREF(value);
+    return result;
+}
+
+static inline int
+ad_py_set_item(PyObject *dict, PyObject *key, PyObject *value)
+{
+    int result = value != NULL ? PyDict_SetItem(dict, key, value) : -1;
+    Py_XDECREF(value);
+    return result;
+}
+
+static inline int
+ad_py_append(PyObject *list, PyObject *value)
+{
+    int result = value != NULL ? PyList_Append(list, value) : -1;
     Py_XDECREF(value);
     return result;
 }

@@ -438,10 +438,7 @@ static const ArrowDevAPI table = {
 int
 ad_c_api_init(PyObject *module)
 {
-    PyObject *capsule = PyCapsule_New((void *)&table, "arrowdev._C_API", NULL);
-    int result = capsule != NULL
-                     ? PyModule_AddObjectRef(module, "_C_API", capsule)
-                     : -1;
-    Py_XDECREF(capsule);
-    return result;
+    return ad_py_set_attr(
+        module, "_C_API",
+        PyCapsule_New((void *)&table, "arrowdev._C_API", NULL));
 }

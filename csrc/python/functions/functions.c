@@ -161,12 +161,11 @@ function_protocols(ad_state *state, PyObject *const *values)
         if (works == 1 && probe) {
             works = probe_protocol(state, values[0], i);
         }
-        PyObject *name =
-            works >= 0 ? PyUnicode_FromString(ad_protocols[i]->name) : NULL;
-        if (name == NULL || (works && PyList_Append(names, name) < 0)) {
+        if (works < 0 ||
+            (works && ad_py_append(names, PyUnicode_FromString(
+                                              ad_protocols[i]->name)) < 0)) {
             Py_CLEAR(names);
         }
-        Py_XDECREF(name);
     }
     if (names == NULL) {
         return NULL;

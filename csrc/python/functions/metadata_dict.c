@@ -7,17 +7,6 @@
 
 /* --- from a blob --------------------------------------------------------- */
 
-static int
-append_pair(PyObject *list, const ad_metadata_pair *pair)
-{
-    PyObject *both =
-        Py_BuildValue("(y#y#)", pair->key, (Py_ssize_t)pair->key_length,
-                      pair->value, (Py_ssize_t)pair->value_length);
-    int result = both != NULL ? PyList_Append(list, both) : -1;
-    Py_XDECREF(both);
-    return result;
-}
-
 PyObject *
 ad_metadata_as_pairs(ad_state *state, const char *blob)
 {
@@ -35,7 +24,10 @@ ad_metadata_as_pairs(ad_state *state, const char *blob)
         if (status != AD_OK || done) {
             break;
         }
-        if (append_pair(list, &pair) < 0) {
+        PyObject *both =
+            Py_BuildValue("(y#y#)", pair.key, (Py_ssize_t)pair.key_length,
+                          pair.value, (Py_ssize_t)pair.value_length);
+        if (ad_py_append(list, both) < 0) {
             Py_DECREF(list);
             return NULL;
         }

@@ -29,15 +29,6 @@ typedef struct parts {
     PyObject *buffers;    /* a list of Buffer or None */
 } parts;
 
-/* Steals `item`, which may be NULL. */
-static bool
-append(PyObject *list, PyObject *item)
-{
-    bool is_done = item != NULL && PyList_Append(list, item) == 0;
-    Py_XDECREF(item);
-    return is_done;
-}
-
 static PyObject *
 buffer_of_piece(const parts *self, const ad_piece *piece)
 {
@@ -63,10 +54,12 @@ add_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
                                node->spec.null_count, n};
     bool is_done = true;
     for (size_t i = 0; is_done && i < 4; i++) {
-        is_done = append(self->numbers, PyLong_FromLongLong(numbers[i]));
+        is_done =
+            ad_py_append(self->numbers, PyLong_FromLongLong(numbers[i])) == 0;
     }
     for (int64_t i = 0; is_done && i < n; i++) {
-        is_done = append(self->buffers, buffer_of_piece(self, self->next++));
+        is_done = ad_py_append(self->buffers,
+                               buffer_of_piece(self, self->next++)) == 0;
     }
     if (!is_done) {
         PyErr_Clear();

@@ -486,13 +486,10 @@ ad_testing_calls(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
         return PyErr_NoMemory();
     }
     size_t n = ad_engine_log(names, CAPACITY);
-    PyObject *list = PyList_New((Py_ssize_t)n);
+    PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < n; i++) {
-        PyObject *name = PyUnicode_FromString(names[i]);
-        if (name == NULL) {
+        if (ad_py_append(list, PyUnicode_FromString(names[i])) < 0) {
             Py_CLEAR(list);
-        } else {
-            PyList_SET_ITEM(list, (Py_ssize_t)i, name);
         }
     }
     PyMem_Free(names);

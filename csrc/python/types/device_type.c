@@ -369,12 +369,9 @@ append_devices(ad_state *state, PyObject *list,
         if (ad_device_equal(device, AD_CPU)) {
             device = AD_CPU;
         }
-        PyObject *object = ad_device_object_new(state, device);
-        if (object == NULL || PyList_Append(list, object) < 0) {
-            Py_XDECREF(object);
+        if (ad_py_append(list, ad_device_object_new(state, device)) < 0) {
             return -1;
         }
-        Py_DECREF(object);
     }
     return 0;
 }
@@ -423,12 +420,9 @@ describe_devices(const struct ad_backend *backend, int64_t n)
         PyObject *why = backend->device_usable(i, &err) == AD_OK
                             ? Py_NewRef(Py_None)
                             : reason_of(&err);
-        PyObject *row =
-            why != NULL ? Py_BuildValue("(LN)", (long long)i, why) : NULL;
-        if (row == NULL || PyList_Append(list, row) < 0) {
+        if (ad_py_append(list, Py_BuildValue("(LN)", (long long)i, why)) < 0) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(row);
     }
     return list;
 }
@@ -470,11 +464,9 @@ ad_function_runtimes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     const struct ad_backend *const *backends = ad_backends(&n);
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < n; i++) {
-        PyObject *row = describe_runtime(backends[i]);
-        if (row == NULL || PyList_Append(list, row) < 0) {
+        if (ad_py_append(list, describe_runtime(backends[i])) < 0) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(row);
     }
     return list;
 }

@@ -147,13 +147,10 @@ array_shape(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *
 list_names(const struct ArrowSchema *node)
 {
-    PyObject *names = PyList_New((Py_ssize_t)node->n_children);
+    PyObject *names = PyList_New(0);
     for (int64_t i = 0; names != NULL && i < node->n_children; i++) {
-        PyObject *name = ad_decode_text(node->children[i]->name);
-        if (name == NULL) {
+        if (ad_py_append(names, ad_decode_text(node->children[i]->name)) < 0) {
             Py_CLEAR(names);
-        } else {
-            PyList_SET_ITEM(names, (Py_ssize_t)i, name);
         }
     }
     return names;
