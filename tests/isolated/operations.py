@@ -119,6 +119,14 @@ def pull_pushed(c):
     return next(stream), stream.__arrow_c_device_stream__()
 
 
+def declare_twice(c):
+    consumer, handler = ad._core._async_consumer(5, False)
+    producer = ad._core._async_producer(handler)
+    for name in ("timestamp[us, UTC]", "timestamp[us, Europe/Paris]"):
+        producer.declare(name, {"of": name})
+    return consumer
+
+
 OPERATIONS = {
     "import": lambda c: ad.array(c.owner),
     "import pair": lambda c: ad.array(c.batch_pair),
@@ -178,6 +186,7 @@ OPERATIONS = {
     ),
     "async stream": lambda c: push_and_pop(c),
     "async stream that is pulled": lambda c: pull_pushed(c),
+    "async stream that is declared twice": lambda c: declare_twice(c),
 }
 ALLOWED = (MemoryError, TypeError, ValueError, BufferError, LookupError)
 

@@ -244,9 +244,10 @@ producer_declare(PyObject *object, PyObject *args)
         ad_status status =
             ad_async_producer_set_metadata(self->producer, blob, &err);
         if (status == AD_OK) {
+            ad_schema before = self->rules.schema;
             self->rules.schema = wanted;
             self->rules.is_given = wanted.node != NULL;
-            wanted = (ad_schema){0};
+            wanted = before;
         }
         result = end_call(self, status, &err);
     }
