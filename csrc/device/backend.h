@@ -69,8 +69,9 @@ typedef enum ad_backend_capability {
     AD_CAP_CONTEXT_IDLE = 1 << 6,
     /* A forked child can use what its parent loaded. */
     AD_CAP_SURVIVES_FORK = 1 << 7,
-    /* Copies and kernels return events of their own (see copy_with_event). An
-     * extra record after them would be an operation of its own. */
+    /* Copies and kernels return events of their own. An extra record after
+     * them would be an operation of its own. So copy_with_event() and
+     * launch_with_event() are called instead of copy() and launch(). */
     AD_CAP_WORK_HAS_EVENT = 1 << 8,
     /* copy() to pageable host memory, and of more than AD_STAGED_AT_ONCE bytes
      * from it, blocks until the work before it on the stream is done. */
@@ -191,7 +192,7 @@ struct ad_backend {
     ad_status (*copy)(ad_context context, ad_stream stream,
                       const ad_block_copy *copy, ad_error *err);
 
-    /* The same, with AD_CAP_WORK_HAS_EVENT. *event, which the caller owns,
+    /* The same for AD_CAP_WORK_HAS_EVENT. *event, which the caller owns,
      * completes once the copy and all work before it on the stream are done.
      * *event is NULL where a record is needed after all: there was nothing to
      * copy, or the stream is out of order, so later work would not follow the

@@ -334,16 +334,6 @@ copy_rows(ad_context context, ad_sycl_queue queue, const ad_block_copy *copy,
     return status;
 }
 
-static ad_status
-oneapi_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
-            ad_error *err)
-{
-    ad_sycl_event last = NULL;
-    ad_status status = copy_rows(context, queue_of(stream), copy, &last, err);
-    forget(last);
-    return status;
-}
-
 /* Takes over the event of the last work. Returns it if later work on the queue
  * runs after it, or if the host waits for it. Otherwise releases it and
  * returns NULL. */
@@ -483,16 +473,6 @@ run_kernel(ad_context context, ad_stream stream, const ad_launch *launch,
 }
 
 static ad_status
-oneapi_launch(ad_context context, ad_stream stream, const ad_launch *launch,
-              ad_error *err)
-{
-    ad_sycl_event done;
-    AD_RETURN_IF_ERR(run_kernel(context, stream, launch, &done, err));
-    ad_sycl.Event_Delete(done);
-    return AD_OK;
-}
-
-static ad_status
 oneapi_launch_with_event(ad_context context, ad_stream stream,
                          const ad_launch *launch, ad_event *event,
                          ad_error *err)
@@ -530,9 +510,7 @@ const struct ad_backend ad_backend_oneapi = {
     .classify = oneapi_classify,
     .allocate = oneapi_allocate,
     .deallocate = oneapi_deallocate,
-    .copy = oneapi_copy,
     .copy_with_event = oneapi_copy_with_event,
-    .launch = oneapi_launch,
     .launch_with_event = oneapi_launch_with_event,
     .stream_context = oneapi_stream_context,
     .stream_create = ad_oneapi_stream_create,
