@@ -293,12 +293,14 @@ producer_put(PyObject *object, PyObject *args)
     }
     Py_BEGIN_CRITICAL_SECTION(self);
     take_batch(self, &before);
+    Py_END_CRITICAL_SECTION();
+    drop_batch(&before); /* may call put(), which is still refused */
+    Py_BEGIN_CRITICAL_SECTION(self);
     self->batch = batch;
     self->metadata = blob;
     self->has_batch = true;
     self->is_busy = false;
     Py_END_CRITICAL_SECTION();
-    drop_batch(&before);
     Py_RETURN_NONE;
 }
 
