@@ -5,6 +5,7 @@ the number of rounds. docs/internals/threads.md lists what threads share.
 """
 
 import contextlib
+import ctypes
 import gc
 import itertools
 import os
@@ -14,10 +15,13 @@ import threading
 import time
 import weakref
 
+import isolation
 import pytest
+from c_api import Column
 
 import arrowdev as ad
 from arrowdev import _core
+from arrowdev.testing._abi import get_pointer
 
 N = 8
 ROUNDS = int(os.environ.get("ARROWDEV_EXAMPLES", "20"))
@@ -97,6 +101,14 @@ class Shows:
             setattr(self, method, lambda *args, value=value, **kwargs: value)
 
 
+class Interface:
+    """Offers the memory of a tensor by __array_interface__."""
+
+    def __init__(self, tensor):
+        self.__array_interface__ = tensor.__array_interface__
+        self.tensor = tensor
+
+
 def shows_dlpack(capsule):
     return Shows(__dlpack__=capsule, __dlpack_device__=(1, 0))
 
@@ -152,6 +164,46 @@ def test_exports_of_one_array():
             lambda a: ad.schema(a.__arrow_c_schema__()).equals(a.schema) and VALUES,
         ):
             assert found == [VALUES] * N
+
+
+def test_views_of_one_tensor():
+    values = [[0, 1, 2], [3, 4, 5]]
+
+    def read(tensor):
+        return memoryview(tensor).tolist()
+
+    for found in race(
+        lambda: ad.tensor(memoryview(bytearray(range(6))).cast("B", (2, 3))),
+        read,
+        lambda t: [read(t[i]) for i in range(2)],
+        lambda t: read(ad.from_dlpack(t)),
+        lambda t: read(ad.tensor(shows_dlpack(t.__dlpack__(max_version=(1, 0))))),
+        lambda t: read(ad.tensor(Interface(t))),
+        lambda t: ad.array(t).to_pylist(),
+        lambda t: (repr(t), t.shape, t.strides, values)[-1],
+        lambda t: read(pickle.loads(pickle.dumps(t, 5))),
+    ):
+        assert found == [values] * N
+
+
+def test_one_schema():
+    same = batch().schema
+    for found in race(
+        lambda: batch().schema,
+        lambda schema: schema.equals(same),
+        lambda schema: ad.schema(schema.__arrow_c_schema__()) == schema,
+        lambda schema: [child.name for child in schema.children] == ["a", "b"],
+        lambda schema: hash(schema) == hash(same) and repr(schema) == repr(same),
+    ):
+        assert found == [True] * N
+
+
+def test_equality_of_one_array():
+    same = batch()
+    for found in race(
+        batch, lambda b: b.equals(same), lambda b: same.equals(b[:]), lambda b: b.equals(b)
+    ):
+        assert found == [True] * N
 
 
 # --- what is consumed once -----------------------------------------------------------------------
@@ -282,6 +334,21 @@ def test_stream_is_closed_or_handed_over_during_a_read(kind):
         assert len(set(values)) == len(values)
 
 
+def test_stream_goes_to_one_adapter():
+    for make in STREAMS.values():
+        for found in race(
+            make,
+            lambda s: s.rechunk(7),
+            lambda s: s.to("cpu"),
+            lambda s: s.map(lambda batch: batch),
+            lambda s: ad.concat_streams([s]),
+            lambda s: ad.array_stream(s.__arrow_c_stream__()),
+            errors=(RuntimeError, ad.ExchangeError),
+        ):
+            [stream] = [each for each in found if isinstance(each, ad.ArrayStream)]
+            assert stream.read_all().to_pylist() == list(range(N_BATCHES))
+
+
 class AsyncEnds:
     """Both ends of an async stream, with what the threads of a race do to them."""
 
@@ -361,6 +428,51 @@ def test_ends_of_an_async_stream():
     assert any(arrived)
     for batches in arrived:
         assert len(set(batches)) == len(batches)
+
+
+def test_flush_sends_a_batch_once():
+    """Threads that only flush find a batch that the thread which put it is about to send."""
+    ends = AsyncEnds()
+    arrived = []
+    is_over = threading.Event()
+
+    def until_over(use):
+        def run(_):
+            while not is_over.is_set():
+                with contextlib.suppress(RuntimeError):  # another call is running
+                    use()
+
+        return run
+
+    def put(_):
+        try:
+            for i in range(100 * ROUNDS):
+                with contextlib.suppress(RuntimeError):
+                    ends.producer.put(bytearray(i.to_bytes(4, "little")), None)
+                    ends.producer.flush()
+        finally:
+            is_over.set()
+
+    def pop():
+        found = ends.consumer.pop(False)
+        if found is not None:
+            arrived.append(bytes(memoryview(found)))
+
+    flush, look = until_over(ends.producer.flush), until_over(lambda: ends.producer.is_ended)
+    race(lambda: None, put, flush, flush, flush, flush, look, look, until_over(pop), rounds=1)
+    assert len(arrived) == len(set(arrived)) > 0
+
+
+def test_stream_without_a_batch_has_no_schema_to_end_with():
+    """Where another thread is about to put one, and fails."""
+    refused = (ad.ExchangeError, RuntimeError, ValueError)
+    for found in race(
+        AsyncEnds,
+        lambda ends: ends.producer.put(object(), None),
+        lambda ends: ends.producer.finish(),
+        errors=refused,
+    ):
+        assert all(isinstance(each, refused) for each in found)
 
 
 # --- Python's types and objects ------------------------------------------------------------------
@@ -467,6 +579,11 @@ def test_pickles_of_one_object():
             assert found == [look(make())] * N
 
 
+def test_first_uses():
+    for _ in range(1 + ROUNDS // 50):
+        isolation.run("first_uses")
+
+
 def test_errors_are_made_at_once():
     def fail(array):
         try:
@@ -476,6 +593,35 @@ def test_errors_are_made_at_once():
 
     for found in race(column, fail):
         assert found == ["nulls"] * N
+
+
+class Table(ctypes.Structure):
+    """The beginning of ArrowDevAPI, in arrowdev.h."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("package", ctypes.c_char_p),
+        ("export_device_array", ctypes.c_void_p),
+        ("import_device_array", ctypes.c_void_p),
+    ]
+
+
+def test_c_api():
+    table = Table.from_address(get_pointer(_core._C_API, b"arrowdev._C_API"))
+    pointer, any_object = ctypes.c_void_p, ctypes.py_object
+    export_to = ctypes.PYFUNCTYPE(ctypes.c_int, any_object, pointer, pointer, pointer)(
+        table.export_device_array
+    )
+    import_from = ctypes.PYFUNCTYPE(any_object, pointer, pointer)(table.import_device_array)
+
+    def take(array):
+        column = Column()
+        assert export_to(array, None, *column.addresses) == 0
+        return import_from(*column.addresses).to_pylist()
+
+    for found in race(column, take, lambda array: array.to_pylist()):
+        assert found == [VALUES] * N
 
 
 # --- peers ---------------------------------------------------------------------------------------
@@ -527,3 +673,28 @@ def test_device(software):
         lambda shared: shared[0].to("ext_dev:1").to("cpu").to_pylist(),
     ):
         assert found == [values] * N
+
+
+def test_device_memory_is_used_on_several_queues_and_dropped(software):
+    """Each of the queues reads the memory behind the others, and any of them may be the last."""
+    values = list(range(ROWS))
+    queues = [software.queue() for _ in range(N)]
+    numbers = itertools.count()
+
+    def make():
+        tensor = ad.tensor(software.array(values, queue=queues[0]))
+        return [ad.tensor(tensor) for _ in range(N)]
+
+    def use(shared):
+        tensor = shared.pop()
+        queue = queues[next(numbers) % N]
+        tensor.wait(queue)
+        there = tensor.to("ext_dev:1") if len(shared) % 2 else tensor
+        del tensor
+        return ad.array(there).to("cpu").to_pylist()
+
+    for found in race(make, use):
+        assert found == [values] * N
+    gc.collect()
+    software.synchronize()
+    assert software.live()[2:5] == (0, 0, 0), software.live()

@@ -245,8 +245,11 @@ consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     ad_consumer_queue *queue = ref_queue(object);
     if (queue == NULL) {
-        fail_gone(((consumer_object *)object)->is_handed_over,
-                  ad_state_of(object));
+        bool is_handed_over;
+        Py_BEGIN_CRITICAL_SECTION(object);
+        is_handed_over = ((consumer_object *)object)->is_handed_over;
+        Py_END_CRITICAL_SECTION();
+        fail_gone(is_handed_over, ad_state_of(object));
         return NULL;
     }
     PyObject *result = poll_schema(ad_state_of(object), queue);

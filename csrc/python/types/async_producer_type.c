@@ -317,6 +317,16 @@ send(producer_object *self, ad_async_poll *poll, ad_error *err)
     return AD_OK;
 }
 
+static bool
+has_batch(producer_object *self)
+{
+    bool result;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    result = self->has_batch;
+    Py_END_CRITICAL_SECTION();
+    return result;
+}
+
 static PyObject *
 producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -325,15 +335,15 @@ producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
     dropped sent = {0};
     ad_status status;
     ad_error err;
-    bool has_batch;
-    Py_BEGIN_CRITICAL_SECTION(self);
-    has_batch = self->has_batch;
-    Py_END_CRITICAL_SECTION();
-    if (!has_batch) {
+    if (!has_batch(self)) {
         Py_RETURN_TRUE;
     }
     if (begin_call(self) < 0) {
         return NULL;
+    }
+    if (!has_batch(self)) { /* another thread has sent it meanwhile */
+        leave_call(self);
+        Py_RETURN_TRUE;
     }
     Py_BEGIN_ALLOW_THREADS
     status = send(self, &poll, &err);
@@ -358,17 +368,14 @@ producer_finish(PyObject *object, PyObject *Py_UNUSED(ignored))
     producer_object *self = (producer_object *)object;
     ad_status status;
     ad_error err;
-    bool has_schema;
-    Py_BEGIN_CRITICAL_SECTION(self);
-    has_schema = self->is_busy || self->rules.schema.node != NULL;
-    Py_END_CRITICAL_SECTION();
-    if (!has_schema) {
+    if (begin_call(self) < 0) {
+        return NULL;
+    }
+    if (self->rules.schema.node == NULL) {
+        leave_call(self);
         PyErr_SetString(PyExc_ValueError,
                         "the source has no batches to take the schema from; "
                         "name it with schema=");
-        return NULL;
-    }
-    if (begin_call(self) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
