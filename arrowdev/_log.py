@@ -40,7 +40,10 @@ def connect() -> bool:
     """
     if isinstance(vars(LOGGER).get("_cache"), dict):
         vars(LOGGER)["_cache"] = _Levels()
-        _core._log_turn(is_on())
+        told = None
+        while told is not is_on():  # again if another thread has changed a level meanwhile
+            told = is_on()
+            _core._log_turn(told)
     return is_on()
 
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 import arrowdev as ad
+from arrowdev import _log
 from arrowdev.testing import software_device
 
 np = pytest.importorskip("numpy")
@@ -248,6 +249,26 @@ def test_messages_follow_the_level(lines):
     finally:
         logging.disable(logging.NOTSET)
         root.setLevel(level)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_level_that_another_thread_changes_during_the_first_use(n, lines, monkeypatch):
+    """After the n-th time that this thread has asked for the level."""
+    asked = _log.is_on
+    times = iter(range(1, 10))
+
+    def is_on():
+        found = asked()
+        if next(times) == n:
+            monkeypatch.setattr(_log, "is_on", asked)
+            LOGGER.setLevel(logging.DEBUG)
+        return found
+
+    LOGGER.setLevel(logging.WARNING)
+    vars(LOGGER)["_cache"] = {}  # connect() makes another one
+    monkeypatch.setattr(_log, "is_on", is_on)
+    _log.connect()
+    assert copies_are_reported(lines)
 
 
 def test_messages_follow_a_logger_without_a_cache(lines, monkeypatch):
