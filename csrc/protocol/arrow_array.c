@@ -103,8 +103,8 @@ import_capsules(const ad_protocol *self, ad_state *state, PyObject *object,
                         "and \"arrow_device_array\" or \"arrow_array\")");
         return AD_IMPORT_REFUSED;
     }
-    bool is_host = PyCapsule_IsValid(PyTuple_GET_ITEM(object, 1),
-                                     ad_capsule_name(AD_CAPSULE_ARRAY));
+    bool is_host =
+        ad_capsule_has_name(PyTuple_GET_ITEM(object, 1), AD_CAPSULE_ARRAY);
     out->is_array = true;
     return import_pair(state, object,
                        is_host ? AD_CAPSULE_ARRAY : AD_CAPSULE_DEVICE_ARRAY,

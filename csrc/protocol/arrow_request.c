@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "model/schema_cast.h"
+#include "support/py_stream.h"
 
 static PyObject *
 call_with_schema(ad_state *state, PyObject *object, PyObject *name,
@@ -29,20 +30,21 @@ call_with_schema(ad_state *state, PyObject *object, PyObject *name,
 /* Fills *out with the schema of a stream that nobody has taken yet. False if
  * there is none: the import says why. */
 static bool
-read_schema(void *pointer, ad_capsule_kind kind, struct ArrowSchema *out)
+read_schema(PyObject *capsule, bool is_device, struct ArrowSchema *out)
 {
-    struct ArrowDeviceArrayStream *device = pointer;
-    struct ArrowArrayStream *host = pointer;
-    bool is_device = kind == AD_CAPSULE_DEVICE_STREAM;
+    ad_stream_struct stream;
     int code = EINVAL;
+    if (!ad_stream_struct_borrow(capsule, is_device, &stream)) {
+        return false;
+    }
     Py_BEGIN_ALLOW_THREADS
-    if (is_device && device->release != NULL && device->get_schema != NULL) {
-        code = device->get_schema(device, out);
-    } else if (!is_device && host->release != NULL &&
-               host->get_schema != NULL) {
-        code = host->get_schema(host, out);
+    if (is_device && stream.device.get_schema != NULL) {
+        code = stream.device.get_schema(&stream.device, out);
+    } else if (!is_device && stream.host.get_schema != NULL) {
+        code = stream.host.get_schema(&stream.host, out);
     }
     Py_END_ALLOW_THREADS
+    ad_stream_struct_give_back(capsule, &stream);
     return code == 0;
 }
 
@@ -53,21 +55,15 @@ static int
 find_request(ad_state *state, PyObject *answer, ad_schema wanted,
              ad_schema *out)
 {
-    static const ad_capsule_kind kinds[] = {AD_CAPSULE_DEVICE_STREAM,
-                                            AD_CAPSULE_STREAM};
     const char *schema_name = ad_capsule_name(AD_CAPSULE_SCHEMA);
     struct ArrowSchema storage = {.release = NULL};
     struct ArrowSchema *own = NULL;
     PyObject *capsule = PyTuple_Check(answer) && PyTuple_GET_SIZE(answer) == 2
                             ? PyTuple_GET_ITEM(answer, 0)
                             : answer;
-    for (size_t i = 0; i < 2 && own == NULL; i++) {
-        const char *name = ad_capsule_name(kinds[i]);
-        if (PyCapsule_IsValid(answer, name) &&
-            read_schema(PyCapsule_GetPointer(answer, name), kinds[i],
-                        &storage)) {
-            own = &storage;
-        }
+    if (read_schema(answer, true, &storage) ||
+        read_schema(answer, false, &storage)) {
+        own = &storage;
     }
     ad_status status = AD_OK;
     ad_error err;

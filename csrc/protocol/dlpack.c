@@ -348,18 +348,21 @@ static void *
 consume(ad_state *state, PyObject *object, PyObject *capsule,
         bool *is_versioned)
 {
-    *is_versioned = PyCapsule_IsValid(
-        capsule, ad_capsule_name(AD_CAPSULE_DLPACK_VERSIONED));
+    *is_versioned = ad_capsule_has_name(capsule, AD_CAPSULE_DLPACK_VERSIONED);
     if (*is_versioned) {
         return ad_capsule_consume(state, capsule, AD_CAPSULE_DLPACK_VERSIONED,
                                   "__dlpack__");
     }
     ad_capsule_kind kind = AD_CAPSULE_DLPACK;
     char origin[AD_ORIGIN_SIZE] = "__dlpack__";
-    if (!PyCapsule_IsValid(capsule, ad_capsule_name(kind))) {
+    if (!ad_capsule_has_name(capsule, kind)) {
         /* Only for the message, which names the expected kind. */
-        const char *name =
-            PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
+        const char *name = NULL;
+        Py_BEGIN_CRITICAL_SECTION(capsule);
+        if (PyCapsule_CheckExact(capsule)) {
+            name = PyCapsule_GetName(capsule);
+        }
+        Py_END_CRITICAL_SECTION();
         if (name == NULL || strcmp(name, "used_dltensor") != 0) {
             kind = AD_CAPSULE_DLPACK_VERSIONED;
         }

@@ -101,6 +101,16 @@ ad_capsule_free(ad_capsule_kind kind, void *pointer)
     kinds[kind].free(pointer);
 }
 
+bool
+ad_capsule_has_name(PyObject *object, ad_capsule_kind kind)
+{
+    bool result;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    result = PyCapsule_IsValid(object, kinds[kind].name);
+    Py_END_CRITICAL_SECTION();
+    return result;
+}
+
 static void *
 fail_name(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
           const char *origin)

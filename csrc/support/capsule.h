@@ -35,6 +35,10 @@ void ad_capsule_free(ad_capsule_kind kind, void *pointer);
  * the result is NULL with an exception. */
 PyObject *ad_capsule_new(ad_capsule_kind kind, void *pointer);
 
+/* Is the object a capsule with the name of a live one of this kind? Another
+ * thread may consume it next. */
+bool ad_capsule_has_name(PyObject *object, ad_capsule_kind kind);
+
 /* Borrow the struct in the capsule. NULL with an ExchangeError that names the
  * object found, if `capsule` is not a capsule, has another name, or was
  * consumed (named "used_...", or `release` is NULL). `origin` names the source

@@ -1,10 +1,11 @@
 #include "support/py_stream.h"
 
-#include <string.h>
-
-#include "support/errors.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/wait.h"
+#include "support/errors.h"
 #include "support/py_call.h"
 
 /* An ad_error always has room for a text of this length. */
@@ -117,6 +118,21 @@ ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
     return NULL;
 }
 
+/* With the lock of the capsule of the struct. */
+static void
+move_out(void *pointer, ad_stream_struct *out)
+{
+    if (out->is_device) {
+        struct ArrowDeviceArrayStream *source = pointer;
+        out->device = *source;
+        source->release = NULL;
+    } else {
+        struct ArrowArrayStream *source = pointer;
+        out->host = *source;
+        source->release = NULL;
+    }
+}
+
 int
 ad_stream_struct_take(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
                       const char *origin, ad_stream_struct *out)
@@ -125,17 +141,61 @@ ad_stream_struct_take(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
     out->is_device = kind == AD_CAPSULE_DEVICE_STREAM;
     Py_BEGIN_CRITICAL_SECTION(capsule);
     pointer = ad_capsule_get(state, capsule, kind, origin);
-    if (pointer != NULL && out->is_device) {
-        struct ArrowDeviceArrayStream *source = pointer;
-        out->device = *source;
-        source->release = NULL;
-    } else if (pointer != NULL) {
-        struct ArrowArrayStream *source = pointer;
-        out->host = *source;
-        source->release = NULL;
+    if (pointer != NULL) {
+        move_out(pointer, out);
     }
     Py_END_CRITICAL_SECTION();
     return pointer != NULL ? 0 : -1;
+}
+
+/* With its lock: the struct in a capsule with the name of its kind, or NULL. */
+static void *
+struct_in(PyObject *capsule, bool is_device)
+{
+    const char *name = ad_capsule_name(is_device ? AD_CAPSULE_DEVICE_STREAM
+                                                 : AD_CAPSULE_STREAM);
+    return PyCapsule_IsValid(capsule, name)
+               ? PyCapsule_GetPointer(capsule, name)
+               : NULL;
+}
+
+bool
+ad_stream_struct_borrow(PyObject *capsule, bool is_device,
+                        ad_stream_struct *out)
+{
+    void *pointer;
+    out->is_device = is_device;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    pointer = struct_in(capsule, is_device);
+    if (pointer != NULL) {
+        move_out(pointer, out);
+    }
+    Py_END_CRITICAL_SECTION();
+    return pointer != NULL && (is_device ? out->device.release != NULL
+                                         : out->host.release != NULL);
+}
+
+void
+ad_stream_struct_give_back(PyObject *capsule, ad_stream_struct *borrowed)
+{
+    void *pointer;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    pointer = struct_in(capsule, borrowed->is_device);
+    if (pointer != NULL && borrowed->is_device) {
+        *(struct ArrowDeviceArrayStream *)pointer = borrowed->device;
+    } else if (pointer != NULL) {
+        *(struct ArrowArrayStream *)pointer = borrowed->host;
+    }
+    Py_END_CRITICAL_SECTION();
+    if (pointer != NULL) {
+        return;
+    }
+    /* Foreign code has renamed the capsule, which frees nothing then. */
+    if (borrowed->is_device) {
+        AD_RELEASE(&borrowed->device, release);
+    } else {
+        AD_RELEASE(&borrowed->host, release);
+    }
 }
 
 ad_status

@@ -22,6 +22,13 @@ int ad_stream_struct_take(ad_state *state, PyObject *capsule,
                           ad_capsule_kind kind, const char *origin,
                           ad_stream_struct *out);
 
+/* The same for a short use of a stream that nobody has taken yet. False,
+ * without an exception, for any other object. Meanwhile no other thread takes
+ * the stream. */
+bool ad_stream_struct_borrow(PyObject *capsule, bool is_device,
+                             ad_stream_struct *out);
+void ad_stream_struct_give_back(PyObject *capsule, ad_stream_struct *borrowed);
+
 /* Import the struct, which is taken over, also on failure. Call without the
  * GIL, because foreign code runs that may block. */
 AD_MUST_CHECK ad_status ad_stream_struct_import(const ad_stream_struct *steal,

@@ -245,6 +245,19 @@ def test_requested_schema_may_be_consumed_meanwhile():
             assert each is True or each.reason == "consumed"
 
 
+def test_stream_whose_fields_are_looked_at_is_consumed_once():
+    """Before a type with fields is asked for, the import looks at that of the stream."""
+    wanted = batch().schema
+    for name in "__arrow_c_stream__", "__arrow_c_device_stream__":
+        for found in race(
+            lambda name=name: Shows(**{name: getattr(batch(), name)()}),
+            lambda shown: ad.array_stream(shown, schema=wanted).read_all(),
+            errors=ad.ExchangeError,
+        ):
+            [read] = [each for each in found if isinstance(each, ad.Array)]
+            assert read.field("b").to_pylist() == VALUES
+
+
 def test_memory_is_released_once_and_on_any_thread():
     class Memory(bytearray):
         pass
@@ -460,6 +473,9 @@ def test_flush_sends_a_batch_once():
 
     flush, look = until_over(ends.producer.flush), until_over(lambda: ends.producer.is_ended)
     race(lambda: None, put, flush, flush, flush, flush, look, look, until_over(pop), rounds=1)
+    ends.producer.flush()
+    for _ in range(6):  # the queue, and the end of it
+        pop()
     assert len(arrived) == len(set(arrived)) > 0
 
 

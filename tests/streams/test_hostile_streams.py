@@ -44,6 +44,32 @@ def test_failing_stream(device_type, message, failing, code):
 
 
 @DEVICES
+def test_stream_is_not_taken_while_its_schema_is_read(device_type):
+    """Before a type with fields is asked for, the import reads the stream's own, detached."""
+    reasons, capsules = [], []
+
+    class Inquisitive(ac.Stream):
+        def _get_schema(self, pointer, out):
+            if not reasons:
+                reasons.append("taken")
+                try:
+                    ad.array_stream(capsules[0])
+                except ad.ExchangeError as error:
+                    reasons[0] = error.reason
+            return super()._get_schema(pointer, out)
+
+    stream = Inquisitive(ac.SchemaNode("l"), [ac.numbers()], device_type=device_type)
+    capsules.append(stream._export())
+    name = "__arrow_c_device_stream__" if device_type else "__arrow_c_stream__"
+    setattr(stream, name, lambda **kwargs: capsules[0])
+    with pytest.raises((ad.ExchangeError, ad.InvalidArrowError)):
+        ad.array_stream(stream, schema=ad.record_batch({"a": b"x"}))
+    assert reasons == ["consumed"]
+    capsules.clear()
+    assert stream.released == 1
+
+
+@DEVICES
 def test_stream_without_last_error(device_type):
     stream = stream_of(ac.numbers(), device_type=device_type, schema_code=22)
     stream.struct.get_last_error = None

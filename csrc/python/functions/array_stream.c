@@ -130,8 +130,7 @@ from_method(ad_state *state, PyObject *object, int method,
 static PyObject *
 from_bare_capsule(ad_state *state, PyObject *capsule, const options *wanted)
 {
-    bool is_host =
-        PyCapsule_IsValid(capsule, ad_capsule_name(AD_CAPSULE_STREAM));
+    bool is_host = ad_capsule_has_name(capsule, AD_CAPSULE_STREAM);
     return from_capsule(state, capsule,
                         is_host ? AD_CAPSULE_STREAM : AD_CAPSULE_DEVICE_STREAM,
                         "array_stream()", wanted);

@@ -65,12 +65,24 @@ producer_new(ad_state *state, PyObject *capsule)
     return self;
 }
 
+/* Raises unless the object is a capsule with a handler. Another thread may take
+ * the handler next. */
+static int
+check_handler(ad_state *state, PyObject *capsule, const char *origin)
+{
+    bool is_there;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    is_there = ad_capsule_get(state, capsule, AD_CAPSULE_ASYNC_HANDLER,
+                              origin) != NULL;
+    Py_END_CRITICAL_SECTION();
+    return is_there ? 0 : -1;
+}
+
 PyObject *
 ad_function_async_producer(PyObject *module, PyObject *handler)
 {
     ad_state *state = ad_state_of_module(module);
-    return ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
-                          "produce()") != NULL
+    return check_handler(state, handler, "produce()") == 0
                ? (PyObject *)producer_new(state, handler)
                : NULL;
 }
@@ -494,8 +506,8 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
 {
     ad_state *state = ad_state_of(object);
     PyObject *result = NULL;
-    if (ad_capsule_get(state, handler, AD_CAPSULE_ASYNC_HANDLER,
-                       "__arrowdev_async_device_stream__()") == NULL) {
+    if (check_handler(state, handler, "__arrowdev_async_device_stream__()") <
+        0) {
         return NULL;
     }
     ad_array_stream *stream = ad_array_stream_hand_over(object);
