@@ -230,9 +230,9 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
         .owner = array->owner,
         .sync = array->sync,
     };
-    bool is_host = ad_host_accessible(array->device);
-    int64_t first = array->length + 1;
-    ad_launch launch = {
+    ad_memory *found;
+    int64_t n, first = array->length + 1;
+    const ad_launch launch = {
         .kernel = AD_KERNEL_CHECK_OFFSETS,
         .source = {.data = (void *)offsets,
                    .offset = (uint64_t)(array->offset * width)},
@@ -244,21 +244,13 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
     if (array->length == 0) {
         return AD_OK;
     }
-    if (is_host) {
-        launch.target.data = &first;
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
-        ad_kernel_run_on_host(&launch);
-    } else {
-        ad_memory *found;
-        int64_t n;
-        AD_RETURN_IF_ERR(
-            launch_and_read(&from, launch, operation, NULL, &found, &n, err));
-        for (int64_t i = 0; i < n; i++) {
-            int64_t row = ((const int64_t *)found->data)[i];
-            first = row < first ? row : first;
-        }
-        ad_owner_unref(&found->base);
+    AD_RETURN_IF_ERR(
+        launch_and_read(&from, launch, operation, NULL, &found, &n, err));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = ((const int64_t *)found->data)[i];
+        first = row < first ? row : first;
     }
+    ad_owner_unref(&found->base);
     *out = first < array->length ? first : -1;
     return AD_OK;
 }

@@ -42,9 +42,9 @@ AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
                                              const ad_stream_choice *stream,
                                              int64_t *out, ad_error *err);
 
-/* Finds the first row whose offset is negative, decreases or exceeds `limit`:
- * *out is that row, or -1. Each offset has `width` bytes. The array's device
- * does the work. Blocks. */
+/* Finds the first row of an array on a device whose offset is negative,
+ * decreases or exceeds `limit`: *out is that row, or -1. Each offset has
+ * `width` bytes. The device does the work. Blocks. */
 AD_MUST_CHECK ad_status ad_find_bad_offset(const ad_array *array,
                                            const void *offsets, int64_t width,
                                            int64_t limit, int64_t *out,
