@@ -6,6 +6,7 @@ import inspect
 import mmap
 import weakref
 
+import arrow_ctypes as ac
 import pytest
 from lifetimes import is_gone
 from peer import Peer
@@ -150,6 +151,21 @@ def test_schema_cast_keeps_nulls_of_a_child():
     strict = pa.struct([pa.field("a", pa.int64(), nullable=False)])
     with pytest.raises(ad.ExchangeError, match="not nullable"):
         ad.array(source, strict, copy=False)
+
+
+def test_schema_cast_counts_the_unknown_nulls_of_a_child():
+    strict = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    schema = ac.SchemaNode("+s", children=[ac.SchemaNode("l", name="a")])
+
+    def batch(bits):
+        buffers = [(ctypes.c_uint8 * 1)(bits), ac.int64s(4, 5, 6)]
+        child = ac.ArrayNode(3, buffers, null_count=-1)
+        return ac.Host(ac.Tree(schema, ac.ArrayNode(3, [None], children=[child])))
+
+    assert ad.array(batch(0b111), strict).to_pylist()[2] == {"a": 6}
+    with pytest.raises(ad.ExchangeError, match="not nullable") as info:
+        ad.array(batch(0b101), strict)
+    assert info.value.reason == "nulls"
 
 
 @pytest.mark.parametrize("nulls", [False, True])
