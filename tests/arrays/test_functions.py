@@ -155,9 +155,9 @@ def test_schema_cast_keeps_nulls_of_a_child():
 
 def test_schema_cast_counts_the_unknown_nulls_of_a_child():
     strict = pa.struct([pa.field("a", pa.int64(), nullable=False)])
-    schema = ac.SchemaNode("+s", children=[ac.SchemaNode("l", name="a")])
 
     def batch(bits):
+        schema = ac.SchemaNode("+s", children=[ac.SchemaNode("l", name="a")])
         buffers = [(ctypes.c_uint8 * 1)(bits), ac.int64s(4, 5, 6)]
         child = ac.ArrayNode(3, buffers, null_count=-1)
         return ac.Host(ac.Tree(schema, ac.ArrayNode(3, [None], children=[child])))
