@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from arrow_samples import MISREADS_SPARSE_UNIONS, skip_what_pyarrow_misreads
 from concat_checks import ALL, CUTS
 from loops import looped
 from pickle_mutations import changed, has_large_memo, use
@@ -51,6 +52,7 @@ def same(found, sample):
 
 @pytest.mark.parametrize("name", ALL)
 def test_rows_of_every_type(name):
+    skip_what_pyarrow_misreads(name)
     for first, n in CUTS:
         array = ad.array(ALL[name])[first : first + n]
         for way, again in WAYS.items():
@@ -502,8 +504,10 @@ from hypothesis import strategies as st  # noqa: E402
 
 
 def leaves():
-    names = sorted(set(ALL) - {"struct without fields"})
-    return st.sampled_from(names).map(lambda name: ALL[name])
+    names = set(ALL) - {"struct without fields"}
+    if MISREADS_SPARSE_UNIONS:
+        names.remove("sparse_union")
+    return st.sampled_from(sorted(names)).map(lambda name: ALL[name])
 
 
 def nested(children):
@@ -523,9 +527,8 @@ def nested(children):
     same_length = st.lists(children, min_size=1, max_size=3).map(
         lambda columns: [c.slice(0, min(map(len, columns))) for c in columns]
     )
-    return st.one_of(
-        same_length.map(struct), children.map(lists), children.map(fixed), same_length.map(union)
-    )
+    unions = [] if MISREADS_SPARSE_UNIONS else [same_length.map(union)]
+    return st.one_of(same_length.map(struct), children.map(lists), children.map(fixed), *unions)
 
 
 @hypothesis.given(

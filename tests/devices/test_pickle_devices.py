@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from arrow_samples import skip_what_pyarrow_misreads
 from concat_checks import ALL
 
 import arrowdev as ad
@@ -28,6 +29,7 @@ def again(obj, protocol=5):
 
 @pytest.mark.parametrize("name", ALL)
 def test_arrays_come_back_to_their_device(name, device):
+    skip_what_pyarrow_misreads(name)
     sample = ALL[name]
     for rows in (slice(0, None), slice(3, 12), slice(5, 5)):
         array = ad.array(sample).to(HERE)[rows]

@@ -9,6 +9,15 @@ pa = pytest.importorskip("pyarrow")
 
 ROWS = 21
 
+# pyarrow 24, the newest for CPython 3.13t, shows the nulls of a sparse union's first rows in each
+# slice of it.
+MISREADS_SPARSE_UNIONS = int(pa.__version__.partition(".")[0]) <= 24
+
+
+def skip_what_pyarrow_misreads(name):
+    if name == "sparse_union" and MISREADS_SPARSE_UNIONS:
+        pytest.skip(f"pyarrow {pa.__version__} misplaces the nulls in slices of sparse unions")
+
 
 def with_nulls(value):
     """`value(i)` for each row, and None in every fifth row, from the third on."""
