@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _array_size(array: Array) -> int:
-    """Without what stands in memory that the host cannot read: no size is worth a wait."""
+    """The bytes of an array. Sizes that only a wait for a device would tell count as 0."""
     if array.nbytes is not None:
         return array.nbytes
     below = [*array.children, *([array.dictionary] if array.dictionary is not None else [])]
