@@ -1,6 +1,7 @@
 """``python -m arrowdev check EXPR``: checks whether a library conforms to the specification."""
 
 import json
+import sys
 
 from arrowdev._cli import expression
 from arrowdev._cli.machine import FORMAT
@@ -47,6 +48,8 @@ def examine(arguments):
     make = expression.compiled(arguments.expression)
     if arguments.consumer:
         read = expression.compiled(arguments.read)() if arguments.read else None
+        if read is not None and not callable(read):
+            raise TypeError(f"--read is of type {type(read).__name__}, expected a function")
         return _conformance.consumer_report(make(), read=read), CONSUMER_RULES
     failing = expression.compiled(arguments.failing) if arguments.failing else None
     return _conformance.producer_report(make, failing=failing), PRODUCER_RULES
@@ -93,7 +96,20 @@ def paragraph(word, rule, what):
         yield from wrapped(text, "  ", "  ")
 
 
+def misused_option(arguments):
+    """Return the error of an option that the other options leave without effect, or None."""
+    if arguments.read is not None and not arguments.consumer:
+        return "--read needs --consumer: it reads what a consumer returns"
+    if arguments.failing is not None and arguments.consumer:
+        return "--failing is an object of a producer, and does not go with --consumer"
+    return None
+
+
 def run(arguments):
+    misuse = misused_option(arguments)
+    if misuse:
+        print(f"check: {misuse}", file=sys.stderr)
+        return 2
     try:
         report, rules = examine(arguments)
     except (*expression.ERRORS, TypeError) as error:

@@ -197,9 +197,16 @@ def absent(matrix):
     for (what, where, reason), names in left_out.items():
         separator = " " if what.startswith("No") else f"{where}: "
         yield f"{what}{separator}{', '.join(names)}: {reason}"
-    missing = [lib.pip for lib in matrix.libraries if lib.missing and would_add(lib, matrix)]
-    if missing:
-        yield f"Not installed, each would add a row: pip install {' '.join(missing)}"
+    missing = [library for library in matrix.libraries if library.missing]
+    useful = [library for library in missing if would_add(library, matrix)]
+    if useful:
+        yield f"Not installed, each would add a row: pip install {pip_names(useful)}"
+    elif missing and not matrix.pairs:
+        yield f"Not installed: pip install {pip_names(missing)}"
+
+
+def pip_names(libraries):
+    return " ".join(dict.fromkeys(library.pip for library in libraries))
 
 
 def would_add(library, matrix):

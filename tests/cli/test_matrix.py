@@ -309,6 +309,13 @@ def test_only_names_missing_libraries(capsys):
     assert "pip install no-such-package" in capsys.readouterr().out
 
 
+def test_only_names_missing_device_libraries(capsys, monkeypatch):
+    """No device was found that they could use."""
+    monkeypatch.setattr(device_libraries.Dpnp, "is_installed", lambda self: False)
+    assert command.main(["matrix", "--only", "dpnp"]) == 0
+    assert capsys.readouterr().out.endswith("\nNot installed: pip install dpnp\n")
+
+
 @pytest.mark.parametrize("source", ["raise RuntimeError('no licence\\nat all')", "import no_such"])
 def test_failing_import(capsys, tmp_path, monkeypatch, source):
     (tmp_path / "arrowdev_broken_module.py").write_text(source)

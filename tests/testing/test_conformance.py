@@ -690,6 +690,20 @@ def test_command_on_a_consumer():
     assert finding["rule"] == "consumer.deleter"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--read", "list"], "check: --read needs --consumer"),
+        (["--consumer", "--failing", "3"], "check: --failing is an object of a producer"),
+        (["--consumer", "--read", "5"], "TypeError: --read is of type int, expected a function"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_command_refuses_options_without_effect(arguments, message):
+    done = command("check", "numpy.from_dlpack", *arguments)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith(message)
+
+
 WITHOUT_AN_OBJECT = ["1 +", "no_such_module.x", "object()", "numpy.arange", "1/0"]
 
 
