@@ -7,9 +7,16 @@ the specification of the Arrow C Device data interface.
 
 import os as _os
 
+try:
+    from arrowdev._core import _C_API  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"{_os.path.dirname(__file__)} has no extension arrowdev._core for this Python; "
+        "run `pip install .` in the checkout, or start Python in another folder"
+    ) from error
+
 from arrowdev import aio
 from arrowdev._core import (
-    _C_API,  # noqa: F401
     Array,
     ArrayStream,
     Buffer,

@@ -2,7 +2,10 @@
 
 import importlib.metadata
 import json
+import os
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -35,6 +38,21 @@ with open("/proc/self/maps") as file:
     mapped = {line.split(None, 5)[5].strip() for line in file if "/" in line}
 print(json.dumps({"seconds": seconds, "new": sorted(new), "mapped": sorted(mapped)}))
 """
+
+
+def test_checkout_without_the_extension(tmp_path):
+    source = pathlib.Path(arrowdev.__file__).parent
+    shutil.copytree(source, tmp_path / "arrowdev", ignore=shutil.ignore_patterns("*.so", "*.pyc"))
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import arrowdev"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {tmp_path}/arrowdev has no extension arrowdev._core")
+    assert "run `pip install .` in the checkout" in last
 
 
 def import_once():
