@@ -177,7 +177,7 @@ core_record(core_work *work)
 {
     for (long i = 0; i < work->number; i++) {
         ad_sync *sync = NULL;
-        work->failed |= ad_sync_pending(work->context, work->producer, NULL,
+        work->failed |= ad_sync_pending(&work->context, work->producer, NULL,
                                         &sync, NULL) != AD_OK;
         ad_sync_unref(sync);
     }
@@ -188,8 +188,8 @@ static void
 core_wait(core_work *work)
 {
     ad_sync *sync = NULL;
-    work->failed |= ad_sync_pending(work->context, work->producer, NULL, &sync,
-                                    NULL) != AD_OK;
+    work->failed |= ad_sync_pending(&work->context, work->producer, NULL,
+                                    &sync, NULL) != AD_OK;
     for (long i = 0; i < work->number; i++) {
         work->failed |=
             ad_sync_order(sync, NULL, work->consumer, "a loop", NULL) != AD_OK;
@@ -202,7 +202,7 @@ core_both(core_work *work)
 {
     for (long i = 0; i < work->number; i++) {
         ad_sync *sync = NULL;
-        work->failed |= ad_sync_pending(work->context, work->producer, NULL,
+        work->failed |= ad_sync_pending(&work->context, work->producer, NULL,
                                         &sync, NULL) != AD_OK;
         work->failed |=
             ad_sync_order(sync, NULL, work->consumer, "a loop", NULL) != AD_OK;

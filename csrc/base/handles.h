@@ -15,7 +15,11 @@
 /* A device and, where the runtime has contexts, a context on it: a CUcontext,
  * cl_context or DPCTLSyclContextRef. The handle is borrowed. The memory,
  * stream or event of a context keeps it alive. The backend keeps the context
- * of ad_backend.primary_context alive for the life of the process. */
+ * of ad_backend.primary_context alive for the life of the process.
+ *
+ * A value has three words and is passed in memory: a copy of members that were
+ * written just before waits for them. Where that counts, functions take a
+ * pointer. */
 typedef struct ad_context {
     ad_device device;
     void *handle; /* NULL: the runtime has no contexts, or not known */

@@ -133,7 +133,7 @@ is_free_stream_captured(const device_owner *self)
 {
     ad_context context;
     return find_free_stream_context(self, &context) &&
-           ad_stream_is_captured(context, self->free_stream);
+           ad_stream_is_captured(&context, self->free_stream);
 }
 
 /* The stream on which an event marks the end of the work. Another thread's
@@ -171,7 +171,7 @@ record_event(const device_owner *self, recorded_stream *r,
         r->work = IN_CONTEXT;
         return false;
     }
-    bool is_captured = ad_stream_is_captured(context, stream);
+    bool is_captured = ad_stream_is_captured(&context, stream);
     if (is_captured && !is_free_captured && r->work == IN_GRAPH) {
         *out = NULL;
         return true;
@@ -537,7 +537,7 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
             r->thread == wanted->thread &&
             ad_context_equal(r->context, wanted->context)) {
             if (r->work == IN_GRAPH &&
-                !ad_stream_is_captured(r->context, r->stream)) {
+                !ad_stream_is_captured(&r->context, r->stream)) {
                 r->work = ON_STREAM;
             }
             return true;
@@ -600,7 +600,7 @@ record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
             ad_stream_identify(wanted->context, wanted->stream, wanted->keep);
     }
     if (wanted->work == MAY_BE_CAPTURED) {
-        wanted->work = ad_stream_is_captured(wanted->context, wanted->stream)
+        wanted->work = ad_stream_is_captured(&wanted->context, wanted->stream)
                            ? IN_GRAPH
                            : ON_STREAM;
     }

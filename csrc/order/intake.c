@@ -89,7 +89,7 @@ ad_intake_take(ad_device device, ad_intake_stream *out, ad_error *err)
     const struct ad_backend *backend = ad_backend_for(device.type);
     *out = (ad_intake_stream){.intake = NULL};
     AD_RETURN_IF_ERR(backend->primary_context(device, &out->context, err));
-    ad_context_cache *cache = ad_context_cache_of(backend, out->context);
+    ad_context_cache *cache = ad_context_cache_of(backend, &out->context);
     if (cache == NULL) {
         return ad_fail_memory(err, sizeof(*cache));
     }
@@ -121,7 +121,7 @@ static bool
 is_dead(const struct ad_backend *backend, ad_context context, ad_stream stream)
 {
     return !ad_stream_is_usable(backend, context, stream) &&
-           !ad_stream_is_captured(context, stream);
+           !ad_stream_is_captured(&context, stream);
 }
 
 bool

@@ -99,26 +99,28 @@ ad_context_cache *_Atomic ad_context_caches;
 
 static ad_context_cache *
 search(ad_context_cache *cache, const ad_context_cache *end,
-       ad_context context)
+       const struct ad_backend *backend, const ad_context *context)
 {
-    while (cache != end && !ad_context_cache_is_of(cache, context)) {
+    while (cache != end && !ad_context_cache_is_of(cache, backend, context)) {
         cache = cache->next;
     }
     return cache != end ? cache : NULL;
 }
 
 static ad_context_cache *
-insert(ad_context_cache *head, ad_context context)
+insert(ad_context_cache *head, const struct ad_backend *backend,
+       const ad_context *context)
 {
     ad_context_cache *cache = aligned_alloc(64, sizeof(*cache));
     if (cache == NULL) {
         return NULL;
     }
-    *cache = (ad_context_cache){.context = context, .next = head};
+    *cache = (ad_context_cache){.context = *context, .next = head};
+    cache->context.device.type = backend->device_types[0];
     while (!atomic_compare_exchange_weak(&ad_context_caches, &cache->next,
                                          cache)) {
         /* Another thread inserted first, perhaps the same context. */
-        ad_context_cache *other = search(cache->next, head, context);
+        ad_context_cache *other = search(cache->next, head, backend, context);
         if (other != NULL) {
             free(cache);
             return other;
@@ -128,12 +130,13 @@ insert(ad_context_cache *head, ad_context context)
 }
 
 ad_context_cache *
-ad_context_cache_find(ad_context context)
+ad_context_cache_find(const struct ad_backend *backend,
+                      const ad_context *context)
 {
     ad_context_cache *head =
         atomic_load_explicit(&ad_context_caches, memory_order_acquire);
-    ad_context_cache *found = search(head, NULL, context);
-    return found != NULL ? found : insert(head, context);
+    ad_context_cache *found = search(head, NULL, backend, context);
+    return found != NULL ? found : insert(head, backend, context);
 }
 
 /* --- pooled syncs -------------------------------------------------------- */
@@ -211,7 +214,7 @@ ad_status
 ad_stream_require_no_capture(ad_context context, ad_stream stream,
                              const char *operation, ad_error *err)
 {
-    if (!ad_stream_is_captured(context, stream)) {
+    if (!ad_stream_is_captured(&context, stream)) {
         return AD_OK;
     }
     return ad_fail_on(
@@ -263,7 +266,7 @@ open_cache(ad_context context, const struct ad_backend **backend,
 {
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, backend, err));
     AD_RETURN_IF_ERR(ad_context_complete(*backend, context, out_context, err));
-    *out = ad_context_cache_of(*backend, *out_context);
+    *out = ad_context_cache_of(*backend, out_context);
     return *out != NULL ? AD_OK : ad_fail_memory(err, sizeof(**out));
 }
 
@@ -301,7 +304,7 @@ bool
 ad_stream_is_own(const struct ad_backend *backend, ad_context context,
                  ad_stream stream)
 {
-    const ad_context_cache *cache = ad_context_cache_of(backend, context);
+    const ad_context_cache *cache = ad_context_cache_of(backend, &context);
     bool is_own = false;
     for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
         is_own |= cache->own[i] == stream.handle;
@@ -316,7 +319,7 @@ void
 ad_stream_note_free(ad_context context, ad_stream stream)
 {
     ad_context_cache *cache =
-        ad_context_cache_of(ad_backend_for(context.device.type), context);
+        ad_context_cache_of(ad_backend_for(context.device.type), &context);
     for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
         if (cache->own[i] == stream.handle) {
             atomic_store(&cache->has_frees[i], true);
@@ -340,7 +343,7 @@ bool
 ad_stream_wait_for_frees(ad_context context)
 {
     ad_context_cache *cache =
-        ad_context_cache_of(ad_backend_for(context.device.type), context);
+        ad_context_cache_of(ad_backend_for(context.device.type), &context);
     bool is_any = false;
     for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
         ad_error ignored;

@@ -24,15 +24,15 @@ typedef struct ad_stream_choice {
  * query fails, because it was destroyed. The legacy default stream cannot be
  * captured, and is not queried. */
 static inline bool
-ad_stream_is_captured(ad_context context, ad_stream stream)
+ad_stream_is_captured(const ad_context *context, ad_stream stream)
 {
-    const struct ad_backend *backend = ad_backend_in_use(context.device.type);
+    const struct ad_backend *backend = ad_backend_in_use(context->device.type);
     bool is_captured = false;
     return backend != NULL && (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
-           (!ad_stream_is_default(context.device, stream) ||
-            ad_stream_is_per_thread(context.device, stream)) &&
-           backend->stream_is_capturing(context, stream, &is_captured, NULL) ==
-               AD_OK &&
+           (!ad_stream_is_default(context->device, stream) ||
+            ad_stream_is_per_thread(context->device, stream)) &&
+           backend->stream_is_capturing(*context, stream, &is_captured,
+                                        NULL) == AD_OK &&
            is_captured;
 }
 
@@ -215,28 +215,32 @@ ad_device_of_runtime(ad_device device)
 }
 
 static inline bool
-ad_context_cache_is_of(const ad_context_cache *cache, ad_context context)
+ad_context_cache_is_of(const ad_context_cache *cache,
+                       const struct ad_backend *backend,
+                       const ad_context *context)
 {
-    return cache->context.handle == context.handle &&
-           cache->context.device.id == context.device.id &&
-           cache->context.device.type == context.device.type;
+    return cache->context.handle == context->handle &&
+           cache->context.device.id == context->device.id &&
+           cache->context.device.type == backend->device_types[0];
 }
 
 /* The newest cache is first. For ad_context_cache_of. */
 extern ad_context_cache *_Atomic ad_context_caches;
-ad_context_cache *ad_context_cache_find(ad_context context);
+ad_context_cache *ad_context_cache_find(const struct ad_backend *backend,
+                                        const ad_context *context);
 
 /* The cache of a context of this backend, created on first use. NULL where
  * memory is not available. The device is that of ad_device_of_runtime(). */
 static inline ad_context_cache *
-ad_context_cache_of(const struct ad_backend *backend, ad_context context)
+ad_context_cache_of(const struct ad_backend *backend,
+                    const ad_context *context)
 {
-    context.device.type = backend->device_types[0];
     ad_context_cache *youngest =
         atomic_load_explicit(&ad_context_caches, memory_order_acquire);
-    return youngest != NULL && ad_context_cache_is_of(youngest, context)
+    return youngest != NULL &&
+                   ad_context_cache_is_of(youngest, backend, context)
                ? youngest
-               : ad_context_cache_find(context);
+               : ad_context_cache_find(backend, context);
 }
 
 /* Take a sync with its event out of the pool, or return NULL. */

@@ -15,7 +15,7 @@
  * event may be pending. Streams that wait for it are not affected, because the
  * runtime remembers the work and not the event. */
 static ad_context_cache *
-cache_of(const struct ad_backend *backend, ad_context context)
+cache_of(const struct ad_backend *backend, const ad_context *context)
 {
     return (backend->capabilities & AD_CAP_EVENTS_REUSABLE) != 0
                ? ad_context_cache_of(backend, context)
@@ -86,14 +86,17 @@ static inline ad_sync *
 record_pooled(const struct ad_backend *backend, const ad_context *context,
               ad_stream stream, bool is_right)
 {
-    ad_context_cache *cache = cache_of(backend, *context);
+    ad_context_cache *cache = cache_of(backend, context);
     ad_sync *sync = cache != NULL ? ad_sync_take(cache) : NULL;
     if (sync == NULL) {
         return NULL;
     }
-    if (backend->event_record(*context, stream, &sync->event, NULL) == AD_OK) {
-        ad_owner_init(&sync->base, &sync_ops);
+    if (!ad_context_equal(sync->context, *context)) {
         sync->context = *context;
+    }
+    if (backend->event_record(sync->context, stream, &sync->event, NULL) ==
+        AD_OK) {
+        ad_owner_init(&sync->base, &sync_ops);
         sync->is_captured = false;
         atomic_init(&sync->is_done, false);
         set_stream(sync, stream);
@@ -123,7 +126,7 @@ ad_sync_adopt(ad_context context, ad_stream stream, ad_event event,
     sync->handle = (backend->capabilities & AD_CAP_SYNC_EVENT_IS_HANDLE) != 0
                        ? sync->event.handle
                        : &sync->event.handle;
-    sync->cache = cache_of(backend, context);
+    sync->cache = cache_of(backend, &context);
     *out = sync;
     return AD_OK;
 }
@@ -170,25 +173,25 @@ ad_sync_record(ad_context context, ad_stream stream, ad_sync **out,
 }
 
 ad_status
-ad_sync_pending(ad_context context, ad_stream stream, ad_owner *queue,
+ad_sync_pending(const ad_context *context, ad_stream stream, ad_owner *queue,
                 ad_sync **out, ad_error *err)
 {
-    const struct ad_backend *backend = ad_backend_in_use(context.device.type);
+    const struct ad_backend *backend = ad_backend_in_use(context->device.type);
     if (backend == NULL) {
         ad_sync_kind kind = queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM;
-        AD_RETURN_IF_ERR(ad_sync_new(kind, context.device,
+        AD_RETURN_IF_ERR(ad_sync_new(kind, context->device,
                                      (void *)stream.handle, queue, out, err));
-        (*out)->context = context;
+        (*out)->context = *context;
         return AD_OK;
     }
-    if (context.handle == NULL) {
+    if (context->handle == NULL) {
         AD_RETURN_IF_ERR(
-            record_anywhere(backend, context.device, stream, out, err));
+            record_anywhere(backend, context->device, stream, out, err));
     } else {
-        AD_RETURN_IF_ERR(record(backend, &context, stream, out, err));
+        AD_RETURN_IF_ERR(record(backend, context, stream, out, err));
     }
     (*out)->keep = ad_owner_ref(queue);
-    (*out)->is_captured = ad_stream_is_captured((*out)->context, stream);
+    (*out)->is_captured = ad_stream_is_captured(&(*out)->context, stream);
     return AD_OK;
 }
 
@@ -477,7 +480,7 @@ ad_sync_require_outside_done(ad_sync *sync, ad_context context,
 {
     bool is_done;
     if (ad_sync_is_done(sync) || !sync->is_own || sync->is_captured ||
-        !ad_stream_is_captured(context, stream)) {
+        !ad_stream_is_captured(&context, stream)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_sync_query(sync, &is_done, err));

@@ -71,9 +71,9 @@ AD_MUST_CHECK ad_status ad_sync_new(ad_sync_kind kind, ad_device device,
  * stream's object, or NULL; the sync takes a reference on it. On a stream that
  * is being captured the event becomes a part of the graph. Only streams of the
  * same capture can be ordered after it (see ad_sync_is_captured). */
-AD_MUST_CHECK ad_status ad_sync_pending(ad_context context, ad_stream stream,
-                                        ad_owner *queue, ad_sync **out,
-                                        ad_error *err);
+AD_MUST_CHECK ad_status ad_sync_pending(const ad_context *context,
+                                        ad_stream stream, ad_owner *queue,
+                                        ad_sync **out, ad_error *err);
 
 /* Record an event on `stream`. Requires a runtime for the device. */
 AD_MUST_CHECK ad_status ad_sync_record(ad_context context, ad_stream stream,

@@ -145,7 +145,7 @@ attach_edges(ad_tensor *tensor, ad_context context,
     if (!stream->is_given || no_sync) {
         return AD_OK;
     }
-    return ad_sync_pending(context, stream->stream, NULL, &tensor->sync, err);
+    return ad_sync_pending(&context, stream->stream, NULL, &tensor->sync, err);
 }
 
 static ad_import_result

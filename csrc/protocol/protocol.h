@@ -312,7 +312,7 @@ static inline ad_status
 ad_order_pending(ad_device device, const ad_stream_choice *producer,
                  ad_sync **out, ad_error *err)
 {
-    return ad_sync_pending((ad_context){.device = device}, producer->stream,
+    return ad_sync_pending(&(ad_context){.device = device}, producer->stream,
                            producer->keep, out, err);
 }
 

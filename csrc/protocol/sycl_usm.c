@@ -155,7 +155,7 @@ static ad_status
 attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
 {
     if (from->queue.is_given) {
-        return ad_sync_pending(from->context, from->queue.stream,
+        return ad_sync_pending(&from->context, from->queue.stream,
                                from->queue.keep, &tensor->sync, err);
     }
     ad_owner *keep = ad_py_owner_new(from->syclobj);

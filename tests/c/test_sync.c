@@ -171,7 +171,7 @@ test_pending_records_now(void)
     ad_sync *sync;
     ad_owner *queue = new_owner();
     mock_reset();
-    CHECK_INT(ad_sync_pending((ad_context){{IN_ORDER, 0}, NULL}, S, queue,
+    CHECK_INT(ad_sync_pending(&(ad_context){{IN_ORDER, 0}, NULL}, S, queue,
                               &sync, NULL),
               AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_EVENT);
@@ -183,12 +183,12 @@ test_pending_records_now(void)
     ad_sync_unref(sync);
     CHECK_INT(queue->refs, 1);
     /* With the context known there is nothing to be asked. */
-    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0), S, NULL, &sync, NULL),
+    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0), S, NULL, &sync, NULL),
               AD_OK);
     CHECK_INT(mock_count().stream_contexts, 1);
     ad_sync_unref(sync);
     ad_error err;
-    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
+    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0),
                               (ad_stream){MOCK_DEAD_STREAM}, NULL, &sync,
                               &err),
               AD_ERR_DEVICE);
@@ -201,7 +201,7 @@ static ad_sync *
 pending_somewhere(ad_stream stream)
 {
     ad_sync *sync = NULL;
-    CHECK_INT(ad_sync_pending((ad_context){{IN_ORDER, 5}, NULL}, stream, NULL,
+    CHECK_INT(ad_sync_pending(&(ad_context){{IN_ORDER, 5}, NULL}, stream, NULL,
                               &sync, NULL),
               AD_OK);
     return sync;
@@ -288,15 +288,15 @@ test_without_runtime_the_statement_is_carried(void)
     mock_reset();
     /* A type without a backend. */
     CHECK_INT(
-        ad_sync_pending((ad_context){{7, 0}, NULL}, S, NULL, &sync, NULL),
+        ad_sync_pending(&(ad_context){{7, 0}, NULL}, S, NULL, &sync, NULL),
         AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_STREAM);
     check_carried(sync, "no runtime");
     ad_sync_unref(sync);
     /* One whose library cannot be loaded says why. */
     ad_context context = {{BROKEN, 0}, NULL};
-    CHECK_INT(ad_sync_pending(context, S, queue, &sync, NULL), AD_OK);
-    CHECK_INT(ad_sync_pending(context, S, queue, &same, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(&context, S, queue, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(&context, S, queue, &same, NULL), AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_QUEUE);
     CHECK(sync->keep == queue);
     check_carried(sync, "libmock.so is not there");
@@ -307,7 +307,7 @@ test_without_runtime_the_statement_is_carried(void)
     CHECK(joined == sync);
     ad_sync_unref(joined);
     ad_sync_unref(same);
-    CHECK_INT(ad_sync_pending(context, T, queue, &same, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(&context, T, queue, &same, NULL), AD_OK);
     CHECK(!ad_sync_same(sync, same));
     ad_error err;
     CHECK_INT(ad_sync_join((ad_sync *[]){sync, same}, 2, &joined, &err),
@@ -386,7 +386,7 @@ whole_story(int32_t type, ad_error *err)
     bool done;
     ad_context context = CONTEXT(type, 0);
     ad_context unknown = {context.device, NULL};
-    ad_status status = ad_sync_pending(unknown, S, NULL, &a, err);
+    ad_status status = ad_sync_pending(&unknown, S, NULL, &a, err);
     if (status == AD_OK) {
         status = ad_sync_record(context, T, &b, err);
     }

@@ -221,7 +221,7 @@ test_our_streams_stay_out_of_captures(void)
     mock_reset();
     ad_sync *a = record(IN_ORDER, S);
     ad_sync *b;
-    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
+    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0),
                               (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &b,
                               NULL),
               AD_OK);
@@ -249,7 +249,7 @@ test_captured_event_is_not_asked_about(void)
     bool is_done;
     ad_error err;
     mock_reset();
-    CHECK_INT(ad_sync_pending(CONTEXT(IN_ORDER, 0),
+    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0),
                               (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &sync,
                               NULL),
               AD_OK);

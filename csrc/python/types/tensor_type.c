@@ -356,7 +356,7 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
                            : ad_fail_memory(&err, sizeof(ad_owner));
     if (status == AD_OK && producer.is_given &&
         tensor->device.type != ARROW_DEVICE_CPU) {
-        status = ad_sync_pending(context, producer.stream, producer.keep,
+        status = ad_sync_pending(&context, producer.stream, producer.keep,
                                  &tensor->sync, &err);
     }
     if (status == AD_OK && tensor->owner != NULL) {
