@@ -15,7 +15,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-O2", "-Wall"]
+FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-O2", "-fno-plt", "-Wall"]
 LINK_FLAGS = []
 if os.environ.get("ARROWDEV_WERROR", "0") not in ("", "0"):
     FLAGS += ["-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
