@@ -488,7 +488,7 @@ def test_library_whose_device_fails(devices, capsys):
 
 def test_device_library_is_recommended_if_device_exists(devices, monkeypatch, capsys):
     monkeypatch.setattr(matrix_text, "DEVICE_PEERS", (Missing,))
-    hint = "pip install no-such-package"
+    hint = "each would add a row: pip install no-such-package"
     assert run_peers(Missing) == 0
     assert hint not in capsys.readouterr().out  # no device was tried
     assert run_peers(Missing, device_libraries.OwnDeviceArray) == 0
