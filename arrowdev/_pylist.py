@@ -62,47 +62,47 @@ _CODE_OF_DTYPE = {
 }
 
 
-# The most values without bytes, such as the rows of a null array, that are made.
-_MAX_FREE = 10**8
+# The most values that are made of no bytes, such as the rows of a null array.
+_MAX_UNSTORED = 10**8
 
 
 def to_pylist(array: Array, what: str = "to_pylist()") -> list[Any]:
     """Return all rows of `array` as a list; nulls are None. `what` names the caller."""
     require_host(array, what)
-    _refuse_endless(array, len(array))
+    _refuse_too_many(array, len(array))
     return _values(array, [True] * len(array))
 
 
-def _refuse_endless(array: Array, n: int) -> None:
+def _refuse_too_many(array: Array, n: int) -> None:
     """Raise ExchangeError if `n` rows are more values than memory can hold."""
-    n_free = _count_free(array, n)
-    if n_free > _MAX_FREE:
+    n_unstored = _count_unstored(array, n)
+    if n_unstored > _MAX_UNSTORED:
         raise exchange_error(
-            f"{n} rows of {array.schema} are {n_free} values that no bytes stand for, and at most "
-            f"{_MAX_FREE} are made",
+            f"{n} rows of {array.schema} are {n_unstored} values without stored bytes, of which "
+            f"at most {_MAX_UNSTORED} are made",
             reason="size",
             hint="take fewer rows, with .slice(), or read .schema and len()",
         )
 
 
-def _count_free(array: Array, n: int) -> int:
+def _count_unstored(array: Array, n: int) -> int:
     """Return how many values without bytes of their own `n` rows have.
 
     Those of lists are counted when the offsets are read.
     """
     kind = array.schema.format
     filled = [buffer for buffer in array.buffers if buffer is not None and buffer.nbytes]
-    n_free = 0 if filled else n
+    n_unstored = 0 if filled else n
     if kind.startswith("+w:"):
         _, shape, _ = _core._extension(array.schema)
         extents = [*itertools.takewhile(bool, shape or ())]
         if len(extents) < len(shape or ()):  # lists of lists, of which the inmost are empty
-            n_free += n * sum(itertools.accumulate(extents, operator.mul))
-        return n_free + _count_free(array.children[0], n * int(kind[3:]))
+            n_unstored += n * sum(itertools.accumulate(extents, operator.mul))
+        return n_unstored + _count_unstored(array.children[0], n * int(kind[3:]))
     if kind == "+s":
         for child in array.children:
-            n_free += _count_free(child, n)
-    return n_free
+            n_unstored += _count_unstored(child, n)
+    return n_unstored
 
 
 def _values(array: Array, wanted: list[bool]) -> list[Any]:
@@ -453,7 +453,7 @@ def _child(array: Array, start: int, stop: int) -> list[Any]:
 
 def _lists(array: Array, pairs: list[_Range]) -> list[Any]:
     """Return the lists from start to stop of each pair; None for None."""
-    _refuse_endless(array.children[0], sum(pair[1] - pair[0] for pair in pairs if pair))
+    _refuse_too_many(array.children[0], sum(pair[1] - pair[0] for pair in pairs if pair))
     return [pair and _child(array, *pair) for pair in pairs]
 
 
@@ -520,7 +520,7 @@ def _map(array: Array, _: str, valid: list[bool]) -> list[Any]:
         return list(zip(*(to_pylist(column) for column in columns), strict=True))
 
     ranges = _ranges_of_offsets(array, "i", len(entries), valid)
-    _refuse_endless(entries, sum(pair[1] - pair[0] for pair in ranges if pair))
+    _refuse_too_many(entries, sum(pair[1] - pair[0] for pair in ranges if pair))
     return [pair and decode(*pair) for pair in ranges]
 
 
