@@ -17,6 +17,8 @@ import arrowdev as ad
 pa = pytest.importorskip("pyarrow")
 ray = pytest.importorskip("ray")
 
+from ray.experimental import get_object_locations  # noqa: E402
+
 pytestmark = pytest.mark.slow
 
 # Workers need not import the modules of the tests.
@@ -92,10 +94,10 @@ class TestObjectStore:
         assert part.to_pylist() == list(range(10, 20))
 
     def test_of_a_slice_has_its_rows_only(self):
-        before = ray.available_resources()["object_store_memory"]
         reference = ray.put(ad.array(np.arange(64 * N))[:N])
         assert len(ray.get(reference)) == N
-        assert before - ray.available_resources()["object_store_memory"] < 2 * 8 * N
+        [where] = get_object_locations([reference]).values()
+        assert 8 * N <= where["object_size"] < 2 * 8 * N
 
     def test_is_read_by_numpy_and_pyarrow(self):
         array = ray.get(ray.put(ad.array(np.arange(N))))
