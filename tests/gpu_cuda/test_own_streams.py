@@ -109,7 +109,7 @@ def count(ready):
 @pytest.mark.parametrize("begin", PENDING)
 def test_ready_data_wait_for_nobody(standin, begin, use):
     """Without streams of their own the use would return after the gate is open: never."""
-    standin.set_patience(3000)
+    standin.set_patience(10_000)
     ready = ad.tensor(NEW).to("cuda:0")
     count(ready)  # loads the kernels
     with Held() as held:
@@ -151,7 +151,7 @@ def test_intake_streams_are_taken_in_turn_and_made_when_needed(standin):
 
 def test_failed_producers_leave_no_work_on_the_next_import(standin):
     """It may have queued work before it failed."""
-    standin.set_patience(3000)
+    standin.set_patience(10_000)
 
     class Failing(Producer):
         def __dlpack__(self, stream=None, **arguments):

@@ -6,7 +6,7 @@ import pytest
 
 from arrowdev.testing import RULES, BrokenRule, _abi
 
-LIMIT = 20  # seconds; upper limit of any wait of these tests
+LIMIT = 60  # seconds; upper limit of any wait of these tests
 TABLE = {"a": [1, 2], "s": ["x", None]}
 
 

@@ -10,7 +10,7 @@ import pytest
 import arrowdev as ad
 
 HERE = "ext_dev:0"
-LIMIT = 20  # seconds; upper limit of any wait of these tests
+LIMIT = 60  # seconds; upper limit of any wait of these tests
 TABLE = pa.concat_tables([pa.table({"a": [1, 2, 3], "s": ["x", None, "yz"]}) for _ in range(3)])
 TYPES = {
     "int": pa.array([1, None, 3, 4, 5] * 2),

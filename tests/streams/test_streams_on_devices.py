@@ -21,7 +21,7 @@ from arrowdev.testing import (
     step,
 )
 
-LIMIT = 20  # seconds; upper limit of any wait of these tests
+LIMIT = 60  # seconds; upper limit of any wait of these tests
 COUNT = 4
 
 
