@@ -102,7 +102,7 @@ elif what == "produce":  # a daemon thread pushes to a consumer in C
     on_a_loop(lambda: aio.produce(consumer.capsule, for_ever_async()))
     wait_for(lambda: consumer.n_received() > 100)
 elif what == "pulled":  # a C thread waits in an exported to_stream()
-    producer = async_peer.Producer(-1, delay_us=LIMIT * 1_000_000)
+    producer = async_peer.Producer(-1, delay_us=-1)
     capsule = aio.connect(producer).to_stream().__arrow_c_device_stream__()
     struct = common.moved(capsule, "arrow_device_array_stream")
     async_peer.library().peer_read(ctypes.addressof(struct))

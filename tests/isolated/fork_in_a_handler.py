@@ -38,7 +38,7 @@ def slow():
     yield ad.array(common.Owner())
 
 
-producer = async_peer.Producer(1, delay_us=60_000_000)
+producer = async_peer.Producer(1, delay_us=-1)
 pull = aio.connect(producer).to_stream()
 signal.signal(signal.SIGALRM, handler)
 try:
