@@ -534,6 +534,13 @@ def test_end_of_wait_that_did_not_begin(is_closed):
         reader.end_wait()
 
 
+def test_schema_of_a_consumer_that_was_closed():
+    reader = aio.consumer()[0]._consumer
+    reader.close()
+    with pytest.raises(ad.ExchangeError, match="this AsyncArrayStream is closed"):
+        reader.poll_schema()
+
+
 def test_end_of_thread_that_was_not_started():
     _stream, handler = aio.consumer()
     producer = aio._async_producer(handler)

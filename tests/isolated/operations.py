@@ -95,6 +95,7 @@ array = ad.array(owner)
 batch = ad.record_batch({"a": array, "b": array})
 tensor = ad.tensor(array)
 names = ["a", "b"]
+parts = ad._core._parts(batch)
 
 
 def push(c):
@@ -159,6 +160,12 @@ OPERATIONS = {
     "validity": lambda c: ad.array(c.column_pair, validity=b"\1\0\1").validity,
     "slice": lambda c: (batch[1:], batch["a"], batch.children, batch.buffers),
     "view": lambda c: array.view("uint64"),
+    "equals": lambda c: batch.equals(c.batch_pair),
+    "names": lambda c: (batch.shape, batch.column_names, batch._ipython_key_completions_()),
+    "index": lambda c: (tensor[1:], tensor[0], tensor[..., None], list(tensor)),
+    "parts": lambda c: ad._core._parts(ad.array(c.batch_pair)),
+    "array of parts": lambda c: ad._core._array_of_parts(*parts),
+    "metadata": lambda c: ad.schema(c.batch_pair[0]).metadata,
     "matrix": lambda c: ad.tensor(batch, order="C"),
     "matrix as it lies": lambda c: ad.tensor(
         ad.record_batch(matrix(c.owner), names=names, copy=True), copy=False
