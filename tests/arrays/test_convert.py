@@ -186,6 +186,9 @@ def test_negative_strides_into_torch():
     assert ad.convert(data, torch.Tensor).tolist() == [2.0, 1.0, 0.0]
     with pytest.raises(ad.ExchangeError, match="negative stride"):
         ad.convert(data, torch.Tensor, copy=False)
+    # torch.from_dlpack(), which makes what a subclass is converted to, would end the process.
+    with pytest.raises(TypeError, match=r"make an instance of torch\.Tensor, not of"):
+        ad.convert(data, type("Mine", (torch.Tensor,), {}))
 
 
 def test_hidden_copy_by_jax_is_refused():
@@ -242,6 +245,31 @@ def test_no_warning_for_what_is_immutable_by_convention(name):
         warnings.simplefilter("error")
         for data in (aligned(), pa.array(aligned()), pa.table({"a": aligned()})["a"]):
             ad.convert(data, the_class(name))
+
+
+def test_memory_that_was_flagged_as_readonly_into_jax():
+    """jax takes capsules that cannot carry the flag, so arrowdev copies."""
+    data = np.arange(3, dtype="f4")
+    data.flags.writeable = False
+    assert ad.convert(data, jax.Array).tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.convert(data, jax.Array, copy=False)
+    assert info.value.reason == "readonly"
+
+
+def test_pandas_without_from_arrow(monkeypatch):
+    """As before version 3."""
+    monkeypatch.delattr(pd.Series, "from_arrow")
+    with pytest.raises(ad.ExchangeError, match=r"has no Series.from_arrow\(\)") as info:
+        ad.convert(pa.array(["a"]), pd.Series)
+    assert info.value.reason == "version" and info.value.hint == "install pandas 3 or later"
+
+
+def test_array_of_another_dtype():
+    array = ad.array(np.arange(3))
+    assert array.__array__("f4").dtype == np.float32
+    with pytest.raises(ValueError, match="int64 cannot become float32 without a copy"):
+        array.__array__(np.dtype("f4"), copy=False)
 
 
 def test_strided_memory_into_jax():

@@ -241,6 +241,22 @@ def test_command_without_an_object(expression):
         assert frames == ['  File "<expression>", line 1, in <module>']
 
 
+def test_attribute_that_raises():
+    """The inspection shows the error, of a second object too."""
+
+    class Raises:
+        @property
+        def __arrow_c_stream__(self):
+            raise ValueError("not today")
+
+        __arrow_c_device_stream__ = __arrow_c_stream__
+
+    found = inspect.examine(Raises(), again=Raises)["protocols"]
+    assert found == dict.fromkeys(
+        ("__arrow_c_stream__", "__arrow_c_device_stream__"), "refused: ValueError: not today"
+    )
+
+
 def test_object_without_protocols():
     found = inspect.examine([1, 2])
     assert found["protocols"] == {} and found["arrowdev takes"] == []

@@ -257,6 +257,20 @@ class Copying(libraries.Memoryview):
         return "copy(x)", lambda x: memoryview(bytes(x)).cast(payload.letter)
 
 
+def test_values_of_another_type_are_another_kind():
+    """True == 1, but the consumer has not taken the numbers."""
+    payload = Payload("int64", 3)
+
+    class Bools(libraries.Memoryview):
+        def values(self, obj):
+            return [value == 0 for value in super().values(obj)]
+
+    source = payload.aligned()
+    result = pairs.attempt("x", lambda x: x, source, None, Bools(), payload, strict=False)
+    assert result.result == "refused"
+    assert result.reason == "it gives something else: values of type bool, not int"
+
+
 @pytest.mark.parametrize(
     ("peer", "reason"),
     [
