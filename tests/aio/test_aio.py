@@ -61,6 +61,11 @@ class TestConnect:
         with pytest.raises(TypeError, match=r"list has no __arrowdev_async.*array_stream"):
             aio.connect([1])
 
+    def test_for_without_async(self):
+        stream = aio.connect(async_peer.Producer(1))
+        with pytest.raises(TypeError, match=r"read with `async for`; .* x.to_stream\(\)"):
+            iter(stream)
+
     def test_method_that_is_a_coroutine(self):
         class Wrong:
             async def __arrowdev_async_device_stream__(self, handler):

@@ -310,6 +310,15 @@ def test_pickle_of_format_1_is_read():
     assert schema == array.schema and schema.metadata == {b"k": b"v"}
 
 
+@pytest.mark.parametrize("make", [ad.tensor, lambda data: ad.array(data).buffers[1]])
+def test_parts_of_another_type(make):
+    load, (version, *parts) = make(b"abc").__reduce_ex__(5)
+    for i, part in ((0, 5), (1, 3), (3, "flags"), (4, 5), (5, "nowhere")):
+        changed = [*parts[:i], part, *parts[i + 1 :]]
+        with pytest.raises(pickle.UnpicklingError, match="arrowdev object is damaged: "):
+            load(version, *changed)
+
+
 def test_later_format_is_refused():
     function, (_, *rest) = ad.array(np.arange(3)).__reduce_ex__(5)
     with pytest.raises(pickle.UnpicklingError, match="later version"):
