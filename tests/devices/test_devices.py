@@ -359,6 +359,9 @@ def test_use_stream_refuses(software, queue):
         ad.use_stream(queue, "ext_dev:1")
     with pytest.raises((ad.DeviceError, ad.ExchangeError)):
         ad.use_stream(12345, "ext_dev:0")
+    with pytest.raises(ad.ExchangeError, match="the cpu runtime cannot tell where") as info:
+        ad.use_stream(5, "cpu")
+    assert (info.value.reason, info.value.device) == ("runtime", ad.device("cpu"))
     with pytest.raises(TypeError):
         type(ad.use_stream(queue))()
 
