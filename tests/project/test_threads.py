@@ -513,8 +513,9 @@ def test_more_types_than_the_cache_holds():
 
 
 def test_class_changes_during_imports():
-    """Its attributes, and the dict of its instance. (Assignments to `__bases__` race in CPython
-    itself, as of 3.13.)"""
+    """Its attributes, the dict of its instance, and the class of that.
+
+    Assignments to `__bases__` race in CPython itself, as of 3.13."""
 
     def export(producer, requested_schema=None):
         return column().__arrow_c_array__()
@@ -526,6 +527,10 @@ def test_class_changes_during_imports():
         class Inherits(Producer):
             pass
 
+        class Twin(Producer):
+            twin = Inherits
+
+        Inherits.twin = Twin
         return Inherits()
 
     def take(producer):
@@ -541,11 +546,15 @@ def test_class_changes_during_imports():
         with contextlib.suppress(AttributeError):  # another thread has deleted it
             del type(producer).__arrow_c_array__
 
+    def change_class(producer):
+        producer.__class__ = producer.twin
+
     def is_offered(producer):
         assert "__arrow_c_array__" in ad.protocols(producer)
 
     race(make, take, repeat(change_dict), take, repeat(is_offered))
     race(make, take, take, repeat(change_attributes), take)
+    race(make, take, repeat(change_class), take, repeat(is_offered))
 
 
 def test_interface_dict_changes_during_imports():
