@@ -10,7 +10,7 @@
 
 /* Looks until which a wait is interrupted; < 0: it never is. */
 static int patience;
-static int n_polls;
+static atomic_int n_polls;
 static bool is_main = true;
 static pthread_t waiter; /* the thread that a wait blocked */
 
@@ -57,6 +57,7 @@ set_hooks(int new_patience)
 
 /* What is waited for: over when the test says so. */
 static atomic_bool is_open;
+static atomic_int n_begun;
 static atomic_int n_back;
 static bool fails;
 
@@ -65,6 +66,7 @@ block(const ad_wait *self, ad_error *err)
 {
     (void)self;
     waiter = pthread_self();
+    atomic_fetch_add(&n_begun, 1);
     while (!atomic_load(&is_open)) {
         rest(1);
     }
@@ -84,15 +86,29 @@ reset(int new_patience)
 {
     set_hooks(new_patience);
     atomic_store(&is_open, false);
+    atomic_store(&n_begun, 0);
     atomic_store(&n_back, 0);
     fails = false;
     is_main = true;
 }
 
+/* Once the wait has begun, and some time after. */
 static void *
 open_later(void *unused)
 {
+    expect_soon(&n_begun, 1);
     rest(100);
+    atomic_store(&is_open, true);
+    return unused;
+}
+
+static void *
+open_after_a_poll(void *unused)
+{
+    expect_soon(&n_begun, 1);
+    for (int i = 0; i < 10000 && atomic_load(&n_polls) == 0; i++) {
+        rest(1);
+    }
     atomic_store(&is_open, true);
     return unused;
 }
@@ -106,7 +122,7 @@ test_wait_that_ends_by_itself(void)
     reset(-1);
     const ad_wait wait = {
         .wait = block, .is_over = is_over, .subject = tracked_new(&released)};
-    pthread_create(&opener, NULL, open_later, NULL);
+    pthread_create(&opener, NULL, open_after_a_poll, NULL);
     CHECK_INT(ad_wait_interruptible(&wait, &err), AD_OK);
     CHECK(!pthread_equal(waiter, pthread_self()));
     pthread_join(opener, NULL);
