@@ -20,6 +20,7 @@ static bool has_failed;
 static bool is_capture_over;
 static bool is_capture_ending; /* after one more query */
 static mock_kind failing;
+static long n_failing; /* so many times more; 0: always */
 static uintptr_t last_waiter;
 static uintptr_t last_recorded;
 static long live_events;
@@ -106,7 +107,13 @@ mock_failed_once(void)
 void
 mock_fail_all(mock_kind kind)
 {
-    LOCKED(failing = kind);
+    mock_fail_next(kind, 0);
+}
+
+void
+mock_fail_next(mock_kind kind, long n)
+{
+    LOCKED((failing = kind, n_failing = n));
 }
 
 void
@@ -155,6 +162,8 @@ static bool
 fails_locked(mock_kind kind)
 {
     if (failing != MOCK_NONE && failing == kind) {
+        failing = n_failing == 1 ? MOCK_NONE : failing;
+        n_failing -= n_failing > 0;
         return true;
     }
     if (countdown > 0 && --countdown == 0) {

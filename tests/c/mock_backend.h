@@ -75,6 +75,8 @@ typedef enum mock_kind {
     MOCK_ALLOCATE /* AD_ERR_MEMORY while a release is deferred */
 } mock_kind;
 void mock_fail_all(mock_kind kind);
+/* Make the next n of one kind fail. */
+void mock_fail_next(mock_kind kind, long n);
 
 /* Events that were created and not destroyed. */
 long mock_live_events(void);
