@@ -346,6 +346,14 @@ def test_use_stream_nests_and_is_thread_local(software, queue):
     assert seen == [True]
 
 
+def test_queue_that_its_object_has_dropped(software):
+    there = ad.array(VALUES_ARRAY).to("ext_dev:0")
+    closed = type("Closed", (), {"__arrowdev_queue__": (ad.DeviceType.EXT_DEV, 0)})()
+    for use in (lambda: there.wait(closed), lambda: ad.tensor(there, stream=closed)):
+        with pytest.raises(ValueError, match="Closed has no queue any more"):
+            use()
+
+
 def test_use_stream_refuses(software, queue):
     with pytest.raises(ValueError, match="device="):
         ad.use_stream(queue.handle)

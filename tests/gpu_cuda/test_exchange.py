@@ -231,30 +231,64 @@ def test_sync_event_that_points_to_no_event(standin):
         assert info.value.reason == "event"
 
 
+class HostStream:
+    """The capsule of an ArrayStream as a host stream, taken now."""
+
+    def __init__(self, *batches):
+        self.capsule = ad.array_stream(batches).__arrow_c_stream__()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.capsule
+
+
+def pinned_array(memory, stream):
+    """Work on the pinned memory is pending on the stream."""
+    return ad.array(
+        ad.Tensor.from_pointer(
+            int(memory.pointer), (4,), "int64", "cuda_host", owner=memory, stream=stream
+        )
+    )
+
+
 def test_host_stream_of_pinned_memory_waits_for_the_event():
     """A host array has no event, so get_next of __arrow_c_stream__ waits."""
     memory, stream, batches = gpu.Pinned(np.arange(4)), Stream(), []
-
-    class Exported:
-        def __init__(self, source):
-            self.capsule = source.__arrow_c_stream__()
-
-        def __arrow_c_stream__(self, requested_schema=None):
-            return self.capsule
-
     with Gate(stream.handle):
-        array = ad.array(
-            ad.Tensor.from_pointer(
-                int(memory.pointer), (4,), "int64", "cuda_host:0", owner=memory, stream=stream
-            )
-        )
-        exported = Exported(ad.array_stream([array]))
+        array = pinned_array(memory, stream)
+        exported = HostStream(array)
         reader = threading.Thread(target=lambda: batches.extend(pa.chunked_array(exported).chunks))
         reader.start()
         reader.join(0.2)
         assert reader.is_alive() and not array.is_ready()
     reader.join(20)
     assert [batch.to_pylist() for batch in batches] == [[0, 1, 2, 3]]
+
+
+def test_host_stream_whose_event_fails(standin):
+    memory, stream = gpu.Pinned(np.arange(4)), Stream()
+    with Gate(stream.handle):
+        exported = HostStream(pinned_array(memory, stream))
+        standin.fail_at(1, 719, "cuEventSynchronize")
+        with pytest.raises(OSError, match=r"event of a batch .* cannot be waited for"):
+            pa.chunked_array(exported)
+        standin.fail_at(0, 0)
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_parts_that_wait_for_two_devices():
+    """Pinned memory is the same memory for both, but one event stands for one device."""
+    memory, here = gpu.Pinned(np.arange(4)), Stream()
+    ask(cu.cuCtxPushCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
+    there = Stream()
+    ask(cu.cuCtxPopCurrent)
+    with Gate(here.handle), Gate(there.handle):
+        columns = {name: pinned_array(memory, s) for name, s in (("a", here), ("b", there))}
+        with pytest.raises(ad.ExchangeError, match="ready on cuda:0 and on cuda:1") as info:
+            ad.record_batch(columns)
+        assert info.value.reason == "device" and "synchronize()" in info.value.hint
+    for column in columns.values():
+        column.synchronize()
+    assert ad.record_batch(columns).num_rows == 4
 
 
 # --- no host wait -----------------------------------------------------------------

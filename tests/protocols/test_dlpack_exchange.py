@@ -111,6 +111,16 @@ def test_current_stream_is_pending(device, current, expected, other):
         t.__dlpack__(stream=other)
 
 
+def test_stream_that_is_refused_without_an_error():
+    foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
+    refuse = dl.CURRENT_STREAM(lambda *_: 1)
+    foreign.table.current_stream = refuse
+    with fails("refused") as info:
+        ad.tensor(foreign())
+    assert "current_work_stream failed without an error" in str(info.value)
+    assert foreign.managed.deleted == 1
+
+
 def test_stream_of_the_caller():
     foreign = Foreign(device=(dl.CUDA, 0), data=HANDLE, stream=77)
     with fails("event"):  # without a runtime stream 5 cannot be made to wait for stream 77
