@@ -2,8 +2,8 @@
  * with its reason.
  *
  * The code that knows the reason writes the message: AD_LOG_COPY() beside the
- * copy, ad_log() in order/sync.c for all waits, and ad_raise() for refusals
- * (support/errors.c).
+ * copy (ad_tensor_copy_to() is given the reason), ad_log() in order/sync.c for
+ * all waits, and ad_raise() for refusals (support/errors.c).
  *
  * The core does not know the interpreter. The Python layer sets hooks that
  * find out whether the logger is enabled, and write (support/logging.c). While

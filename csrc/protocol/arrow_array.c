@@ -273,13 +273,11 @@ int
 ad_arrow_check_requested(ad_state *state, ad_schema schema,
                          PyObject *requested)
 {
-    const struct ArrowSchema *wanted;
     if (requested == NULL) {
         return 0;
     }
-    Py_BEGIN_CRITICAL_SECTION(requested);
-    wanted = check_requested(state, schema, requested);
-    Py_END_CRITICAL_SECTION();
+    const struct ArrowSchema *wanted =
+        AD_PY_LOCKED(requested, check_requested(state, schema, requested));
     return wanted != NULL ? 0 : -1;
 }
 
@@ -359,12 +357,11 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
                  ad_capsule_kind kind, ad_array_object *object)
 {
     ad_array answer;
-    int is_other = 0;
-    if (requested != NULL) {
-        Py_BEGIN_CRITICAL_SECTION(requested);
-        is_other = answer_request(state, array, requested, &answer);
-        Py_END_CRITICAL_SECTION();
-    }
+    int is_other =
+        requested != NULL
+            ? AD_PY_LOCKED(requested,
+                           answer_request(state, array, requested, &answer))
+            : 0;
     if (is_other < 0) {
         return NULL;
     }

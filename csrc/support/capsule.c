@@ -104,11 +104,7 @@ ad_capsule_free(ad_capsule_kind kind, void *pointer)
 bool
 ad_capsule_has_name(PyObject *object, ad_capsule_kind kind)
 {
-    bool result;
-    Py_BEGIN_CRITICAL_SECTION(object);
-    result = PyCapsule_IsValid(object, kinds[kind].name);
-    Py_END_CRITICAL_SECTION();
-    return result;
+    return AD_PY_LOCKED(object, PyCapsule_IsValid(object, kinds[kind].name));
 }
 
 static void *

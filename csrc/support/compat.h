@@ -76,6 +76,16 @@ ad_py_set_once(PyObject **member, PyObject *object)
 #define Py_END_CRITICAL_SECTION2() }
 #endif
 
+/* The value of an expression that is evaluated with the lock of the object. */
+#define AD_PY_LOCKED(object, expression)                                      \
+    ({                                                                        \
+        __typeof__(expression) value_;                                        \
+        Py_BEGIN_CRITICAL_SECTION(object);                                    \
+        value_ = (expression);                                                \
+        Py_END_CRITICAL_SECTION();                                            \
+        value_;                                                               \
+    })
+
 /* --- the interpreter ------------------------------------------------------ */
 
 /* Has the interpreter begun to finalize? */

@@ -92,11 +92,8 @@ take_closed(ad_array_stream_object *self)
 static int
 stream_clear(PyObject *object)
 {
-    ad_array_stream *stream;
-    Py_BEGIN_CRITICAL_SECTION(object);
-    stream = take_closed((ad_array_stream_object *)object);
-    Py_END_CRITICAL_SECTION();
-    ad_array_stream_unref(stream);
+    ad_array_stream_object *self = (ad_array_stream_object *)object;
+    ad_array_stream_unref(AD_PY_LOCKED(object, take_closed(self)));
     return 0;
 }
 
@@ -580,10 +577,7 @@ stream_repr(PyObject *object)
     ad_array_stream_object *self = (ad_array_stream_object *)object;
     ad_device device = {self->device_type, -1};
     char name[AD_DEVICE_NAME_SIZE];
-    condition found;
-    Py_BEGIN_CRITICAL_SECTION(object);
-    found = condition_of(self);
-    Py_END_CRITICAL_SECTION();
+    condition found = AD_PY_LOCKED(object, condition_of(self));
     PyObject *type = ad_short_type(object, self->schema.node);
     if (type == NULL) {
         return NULL;

@@ -245,11 +245,9 @@ consumer_poll_schema(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     ad_consumer_queue *queue = ref_queue(object);
     if (queue == NULL) {
-        bool is_handed_over;
-        Py_BEGIN_CRITICAL_SECTION(object);
-        is_handed_over = ((consumer_object *)object)->is_handed_over;
-        Py_END_CRITICAL_SECTION();
-        fail_gone(is_handed_over, ad_state_of(object));
+        consumer_object *self = (consumer_object *)object;
+        fail_gone(AD_PY_LOCKED(object, self->is_handed_over),
+                  ad_state_of(object));
         return NULL;
     }
     PyObject *result = poll_schema(ad_state_of(object), queue);
@@ -365,13 +363,10 @@ static PyObject *
 get_condition(PyObject *object, void *Py_UNUSED(closure))
 {
     const consumer_object *self = (consumer_object *)object;
-    const char *condition;
-    Py_BEGIN_CRITICAL_SECTION(object);
-    condition = self->queue == NULL    ? "closed"
-                : self->is_handed_over ? "handed over"
-                                       : "open";
-    Py_END_CRITICAL_SECTION();
-    return PyUnicode_FromString(condition);
+    return PyUnicode_FromString(
+        AD_PY_LOCKED(object, self->queue == NULL    ? "closed"
+                             : self->is_handed_over ? "handed over"
+                                                    : "open"));
 }
 
 static PyMethodDef consumer_methods[] = {

@@ -70,12 +70,10 @@ producer_new(ad_state *state, PyObject *capsule)
 static int
 check_handler(ad_state *state, PyObject *capsule, const char *origin)
 {
-    bool is_there;
-    Py_BEGIN_CRITICAL_SECTION(capsule);
-    is_there = ad_capsule_get(state, capsule, AD_CAPSULE_ASYNC_HANDLER,
-                              origin) != NULL;
-    Py_END_CRITICAL_SECTION();
-    return is_there ? 0 : -1;
+    const void *handler = AD_PY_LOCKED(
+        capsule,
+        ad_capsule_get(state, capsule, AD_CAPSULE_ASYNC_HANDLER, origin));
+    return handler != NULL ? 0 : -1;
 }
 
 PyObject *
@@ -329,16 +327,6 @@ send(producer_object *self, ad_async_poll *poll, ad_error *err)
     return AD_OK;
 }
 
-static bool
-has_batch(producer_object *self)
-{
-    bool result;
-    Py_BEGIN_CRITICAL_SECTION(self);
-    result = self->has_batch;
-    Py_END_CRITICAL_SECTION();
-    return result;
-}
-
 static PyObject *
 producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -347,13 +335,14 @@ producer_flush(PyObject *object, PyObject *Py_UNUSED(ignored))
     dropped sent = {0};
     ad_status status;
     ad_error err;
-    if (!has_batch(self)) {
+    if (!AD_PY_LOCKED(self, self->has_batch)) {
         Py_RETURN_TRUE;
     }
     if (begin_call(self) < 0) {
         return NULL;
     }
-    if (!has_batch(self)) { /* another thread has sent it meanwhile */
+    /* Another thread may have sent it meanwhile. */
+    if (!AD_PY_LOCKED(self, self->has_batch)) {
         leave_call(self);
         Py_RETURN_TRUE;
     }
@@ -424,11 +413,7 @@ producer_fail(PyObject *object, PyObject *exception)
     ad_saved_exception saved_exception = {0};
     ad_error err;
     ad_status status;
-    bool is_over;
-    Py_BEGIN_CRITICAL_SECTION(self);
-    is_over = self->producer == NULL;
-    Py_END_CRITICAL_SECTION();
-    if (is_over) {
+    if (AD_PY_LOCKED(self, self->producer) == NULL) {
         Py_RETURN_NONE;
     }
     if (begin_call(self) < 0) {
@@ -527,24 +512,13 @@ ad_array_stream_push(PyObject *object, PyObject *handler)
     return result;
 }
 
-/* Borrowed; NULL: none was started. It stays as long as the object. */
-static ad_async_pump *
-pump_of(const producer_object *self)
-{
-    ad_async_pump *pump;
-    Py_BEGIN_CRITICAL_SECTION(self);
-    pump = self->pump;
-    Py_END_CRITICAL_SECTION();
-    return pump;
-}
-
 static PyObject *
 producer_is_over(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     producer_object *self = (producer_object *)object;
     ad_status status = AD_OK;
     ad_error err;
-    ad_async_pump *pump = pump_of(self);
+    ad_async_pump *pump = AD_PY_LOCKED(self, self->pump);
     if (pump == NULL) {
         PyErr_SetString(PyExc_RuntimeError,
                         "no thread was started for this async stream; call "
@@ -592,9 +566,9 @@ producer_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *
 producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    const producer_object *self = (const producer_object *)object;
-    return PyLong_FromLong(pump_of(self) != NULL ? self->done->fd
-                                                 : self->waker->fd);
+    producer_object *self = (producer_object *)object;
+    ad_async_pump *pump = AD_PY_LOCKED(self, self->pump);
+    return PyLong_FromLong(pump != NULL ? self->done->fd : self->waker->fd);
 }
 
 /* True in a forked child, without a call: another thread may have held the
@@ -603,12 +577,9 @@ static PyObject *
 get_is_ended(PyObject *object, void *Py_UNUSED(closure))
 {
     const producer_object *self = (const producer_object *)object;
-    bool is_ended;
-    Py_BEGIN_CRITICAL_SECTION(object);
-    is_ended = self->producer == NULL || !ad_waker_is_ours(self->waker) ||
-               ad_async_producer_poll(self->producer) == AD_ASYNC_END;
-    Py_END_CRITICAL_SECTION();
-    return PyBool_FromLong(is_ended);
+    return PyBool_FromLong(AD_PY_LOCKED(
+        object, self->producer == NULL || !ad_waker_is_ours(self->waker) ||
+                    ad_async_producer_poll(self->producer) == AD_ASYNC_END));
 }
 
 /* False in a forked child, which must not clear the waker of its parent. */
