@@ -141,6 +141,27 @@ ad_context_cache_find(const struct ad_backend *backend,
 
 /* --- pooled syncs -------------------------------------------------------- */
 
+/* The number of the pool that the thread tries first. */
+static inline size_t
+first_pool(uintptr_t thread)
+{
+    return (size_t)((uint64_t)thread * UINT64_C(0x9E3779B97F4A7C15) >> 32) %
+           AD_N_EVENT_POOLS;
+}
+
+/* Whether only this thread uses `kept` of the pool. The first thread that asks
+ * gets it. When that thread has ended, the next one with its pthread_self() has
+ * it. */
+static inline bool
+is_pool_of(ad_event_pool *pool, uintptr_t thread)
+{
+    uintptr_t owner =
+        atomic_load_explicit(&pool->thread, memory_order_relaxed);
+    return owner == thread ||
+           (owner == 0 &&
+            atomic_compare_exchange_strong(&pool->thread, &owner, thread));
+}
+
 /* Cell `i` of all pools, beginning with pool `first`. */
 static inline ad_sync_cell *
 cell_at(ad_context_cache *cache, size_t first, size_t i)
@@ -151,50 +172,62 @@ cell_at(ad_context_cache *cache, size_t first, size_t i)
 }
 
 static ad_sync *
-take_from(ad_sync_cell *cell)
+take_from_cells(ad_context_cache *cache, size_t first)
 {
-    return atomic_load_explicit(cell, memory_order_relaxed) != NULL
-               ? atomic_exchange_explicit(cell, NULL, memory_order_acquire)
-               : NULL;
+    ad_sync *sync = NULL;
+    for (size_t i = 0;
+         i < AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL && sync == NULL; i++) {
+        ad_sync_cell *cell = cell_at(cache, first, i);
+        if (atomic_load_explicit(cell, memory_order_relaxed) != NULL) {
+            sync = atomic_exchange_explicit(cell, NULL, memory_order_acquire);
+        }
+    }
+    return sync;
 }
 
 static bool
-give_to(ad_sync_cell *cell, ad_sync *sync)
+give_to_cells(ad_sync *sync, size_t first)
 {
-    ad_sync *empty = NULL;
-    return atomic_load_explicit(cell, memory_order_relaxed) == NULL &&
-           atomic_compare_exchange_strong_explicit(
-               cell, &empty, sync, memory_order_release, memory_order_relaxed);
+    for (size_t i = 0; i < AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL; i++) {
+        ad_sync_cell *cell = cell_at(sync->cache, first, i);
+        ad_sync *empty = NULL;
+        if (atomic_load_explicit(cell, memory_order_relaxed) == NULL &&
+            atomic_compare_exchange_strong_explicit(cell, &empty, sync,
+                                                    memory_order_release,
+                                                    memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 ad_sync *
 ad_sync_take(ad_context_cache *cache)
 {
-    const size_t first = ad_thread_number(); /* modulo their number */
-    for (size_t i = 0; i < AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL; i++) {
-        ad_sync_cell *cell = cell_at(cache, first, i);
-        ad_sync *sync = take_from(cell);
-        if (sync != NULL) {
-            sync->cell = i < AD_EVENTS_PER_POOL ? cell : NULL;
-            return sync;
-        }
+    const uintptr_t thread = (uintptr_t)pthread_self();
+    const size_t first = first_pool(thread);
+    ad_event_pool *pool = &cache->pools[first];
+    size_t n = atomic_load_explicit(&pool->n_kept, memory_order_relaxed);
+    if (n == 0 || !is_pool_of(pool, thread)) {
+        return take_from_cells(cache, first);
     }
-    return NULL;
+    atomic_store_explicit(&pool->n_kept, n - 1, memory_order_relaxed);
+    return atomic_load_explicit(&pool->kept[n - 1], memory_order_relaxed);
 }
 
 bool
 ad_sync_give(ad_sync *sync)
 {
-    if (sync->cell != NULL && give_to(sync->cell, sync)) {
-        return true;
+    const uintptr_t thread = (uintptr_t)pthread_self();
+    const size_t first = first_pool(thread);
+    ad_event_pool *pool = &sync->cache->pools[first];
+    size_t n = atomic_load_explicit(&pool->n_kept, memory_order_relaxed);
+    if (n == AD_EVENTS_PER_THREAD || !is_pool_of(pool, thread)) {
+        return give_to_cells(sync, first);
     }
-    const size_t first = ad_thread_number();
-    for (size_t i = 0; i < AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL; i++) {
-        if (give_to(cell_at(sync->cache, first, i), sync)) {
-            return true;
-        }
-    }
-    return false;
+    atomic_store_explicit(&pool->kept[n], sync, memory_order_relaxed);
+    atomic_store_explicit(&pool->n_kept, n + 1, memory_order_relaxed);
+    return true;
 }
 
 /* --- arrowdev's own streams ---------------------------------------------- */

@@ -176,14 +176,19 @@ AD_MUST_CHECK ad_status ad_stream_choose(
 #define AD_N_INTAKES 4
 #define AD_N_EVENT_POOLS 8
 #define AD_EVENTS_PER_POOL 64
+#define AD_EVENTS_PER_THREAD 16
 
 /* An unowned sync with an event, or NULL. */
 typedef ad_sync *_Atomic ad_sync_cell;
 
-/* Each thread tries its own pool first, which avoids contention. A sync taken
- * there returns to its cell. A cell is emptied or filled by one atomic
- * operation, so there is no lock and no ABA problem. */
+/* Threads begin at different pools, which avoids contention. The thread that
+ * has a pool keeps some syncs there that no other thread touches, without an
+ * atomic read and write. All threads use the cells. A cell is emptied or filled
+ * by one atomic operation, so there is no lock and no ABA problem. */
 typedef struct ad_event_pool {
+    _Alignas(64) atomic_uintptr_t thread; /* pthread_self(); 0: nobody's */
+    atomic_size_t n_kept;
+    ad_sync_cell kept[AD_EVENTS_PER_THREAD];
     _Alignas(64) ad_sync_cell cells[AD_EVENTS_PER_POOL];
 } ad_event_pool;
 

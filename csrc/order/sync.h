@@ -52,7 +52,6 @@ typedef struct ad_sync {
     void *handle;     /* EVENT: what `sync_event` carries; else the object */
     ad_event event;   /* own events */
     struct ad_context_cache *cache; /* own events: cache of the pool or NULL */
-    struct ad_sync *_Atomic *cell;  /* own events: cell of the pool or NULL */
     ad_owner *keep; /* keeps `handle` valid, and the queue object */
 } ad_sync;
 

@@ -126,7 +126,7 @@ static void
 test_pool_is_bounded_and_of_one_context(void)
 {
     enum {
-        N = AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL + 40
+        N = AD_EVENTS_PER_THREAD + AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL + 40
     };
     static ad_sync *syncs[N];
     ad_sync *other;
