@@ -9,11 +9,11 @@ import os as _os
 
 try:
     from arrowdev._core import _C_API  # noqa: F401
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ImportError(
         f"{_os.path.dirname(__file__)} has no extension arrowdev._core for this Python; "
         "run `pip install .` in the checkout, or start Python in another folder"
-    ) from error
+    ) from _error
 
 from arrowdev import aio
 from arrowdev._core import (
