@@ -187,6 +187,7 @@ def test_intake_streams_of_a_reset_device_are_replaced(standin, producer):
             made.synchronize()
             assert made.to("cpu").into(np.ndarray).tolist() == NEW.tolist()
         del imports, made
+        stream.synchronize()  # nothing else waits for the one of WithoutOrder
     ask(cu.cuCtxSetCurrent, context)
 
 
