@@ -1,16 +1,13 @@
 """Eight threads import arrowdev and use each part of it for the first time, all at once."""
 
 import pickle
-import threading
+
+from at_once import run_at_once
 
 try:
     import numpy as np
 except ImportError:
     np = None
-
-N = 8
-failures = []
-start = threading.Barrier(N)
 
 
 def in_numpy(ad):
@@ -43,24 +40,14 @@ USES = [
 
 
 def run(k):
-    try:
-        start.wait(60)
-        import arrowdev as ad
-        import arrowdev.aio
+    import arrowdev as ad
+    import arrowdev.aio
 
-        for i in range(len(USES)):
-            use = (i + k) % len(USES)
-            found = USES[use](ad)
-            assert found == [7], (use, found)
-    except BaseException as error:
-        failures.append(error)
+    for i in range(len(USES)):
+        use = (i + k) % len(USES)
+        found = USES[use](ad)
+        assert found == [7], (use, found)
 
 
-threads = [threading.Thread(target=run, args=(k,)) for k in range(N)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-if failures:
-    raise failures[0]
+run_at_once(8, run)
 print("end of the script", flush=True)

@@ -17,7 +17,9 @@ import weakref
 
 import isolation
 import pytest
+from at_once import run_at_once
 from c_api import Column
+from lifetimes import settled
 
 import arrowdev as ad
 from arrowdev import _core
@@ -46,28 +48,16 @@ def race(make, *uses, errors=(), rounds=ROUNDS):
     finds objects that others have used, is done with them sooner, and catches up."""
     shared = [make() for _ in range(rounds)]
     results = [[None] * N for _ in shared]
-    start = threading.Barrier(N)
-    failures = []
 
     def run(k):
         use = uses[k % len(uses)]
-        try:
-            start.wait(PATIENCE)
-            for found, each in zip(results, shared, strict=True):
-                try:
-                    found[k] = use(each)
-                except errors as error:
-                    found[k] = error
-        except BaseException as error:
-            failures.append(error)
+        for found, each in zip(results, shared, strict=True):
+            try:
+                found[k] = use(each)
+            except errors as error:
+                found[k] = error
 
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(N)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    run_at_once(N, run, PATIENCE)
     return results
 
 
@@ -703,6 +693,7 @@ def test_device(software):
 def test_device_memory_is_used_on_several_queues_and_dropped(software):
     """Each of the queues reads the memory behind the others, and any of them may be the last."""
     values = list(range(ROWS))
+    before = settled(software)[2:5]
     queues = [software.queue() for _ in range(N)]
     numbers = itertools.count()
 
@@ -720,6 +711,4 @@ def test_device_memory_is_used_on_several_queues_and_dropped(software):
 
     for found in race(make, use):
         assert found == [values] * N
-    gc.collect()
-    software.synchronize()
-    assert software.live()[2:5] == (0, 0, 0), software.live()
+    assert settled(software)[2:5] == before
