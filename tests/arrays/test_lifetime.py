@@ -545,7 +545,7 @@ PATHS = {
     "small buffer": refused(lambda: ad.Array.from_buffers("int64", 9, [None, SOURCE])),
 }
 OWNER = Owner()
-SLOW = {"new class": 20, "repr": 10}
+SLOW = {"new class": 20}
 N_UNCOLLECTED = 500
 N_WINDOWS = 5
 
@@ -572,11 +572,12 @@ def test_no_leak(path):
         repeat(rounds // N_WINDOWS)
         now = allocated()
         grown.append((now[0] - memory, now[1] - blocks))
-    # A leak is in every window; what a cache or another thread keeps is not.
-    least_memory, least_blocks = map(min, zip(*grown, strict=True))
-    assert least_blocks < 200 // N_WINDOWS, grown
+    # A leak is in every window; what a cache or another thread keeps is in one of them.
+    most_memory, most_blocks = map(max, zip(*grown, strict=True))
+    memory, blocks = map(sum, zip(*grown, strict=True))
+    assert blocks - most_blocks < 200 * (N_WINDOWS - 1) // N_WINDOWS, grown
     # The smallest possible leak is 32 bytes, in thousands of rounds.
-    assert least_memory < (256 << 10) // N_WINDOWS, grown
+    assert memory - most_memory < (256 << 10) * (N_WINDOWS - 1) // N_WINDOWS, grown
     assert resident() - before < 8 << 20
     assert sys.getrefcount(SOURCE) == counts[0]
     if sys.version_info < (3, 12):  # newer versions make it immortal
