@@ -2,10 +2,11 @@
  *
  * Types, schemas, metadata, extension types; element types of tensors
  * (dtypes.def is their table); import, structure check, build and export of
- * arrays; tensors; casts to a schema with the same storage. Structs of producers are not trusted before ad_array_validate has
- * accepted them. The code here never reads data buffers on devices. It has no
- * lock and no thread: values are immutable once made, but for null counts, and
- * share reference-counted owners.
+ * arrays; tensors; casts to a schema with the same storage. Structs of
+ * producers are not trusted before ad_array_validate has accepted them. The
+ * code here never reads data buffers on devices. It has no lock and no thread:
+ * values are immutable once made, but for null counts, and share
+ * reference-counted owners.
  */
 
 /* ad_array: a view of one node of an Arrow tree on a device.

@@ -93,7 +93,8 @@ freeze(PyObject *object)
 }
 
 /* Adds the attributes that are in other files than their types: those that the
- * three types share, of prompts, and of the protocols. Makes the types immutable. */
+ * three types share, those of prompts, and those of the protocols. Makes the
+ * types immutable. */
 static int
 add_shared_attributes(ad_state *state)
 {

@@ -62,22 +62,25 @@ ad_scalar(PyObject *self)
     return ad_call_helper("_pylist", "element", args, 1);
 }
 
-PyObject *
-ad_scalar_as_int(PyObject *self)
+static PyObject *
+convert_scalar(PyObject *self, PyObject *(*convert)(PyObject *))
 {
     PyObject *element = ad_scalar(self);
-    PyObject *result = element != NULL ? PyNumber_Long(element) : NULL;
+    PyObject *result = element != NULL ? convert(element) : NULL;
     Py_XDECREF(element);
     return result;
 }
 
 PyObject *
+ad_scalar_as_int(PyObject *self)
+{
+    return convert_scalar(self, PyNumber_Long);
+}
+
+PyObject *
 ad_scalar_as_float(PyObject *self)
 {
-    PyObject *element = ad_scalar(self);
-    PyObject *result = element != NULL ? PyNumber_Float(element) : NULL;
-    Py_XDECREF(element);
-    return result;
+    return convert_scalar(self, PyNumber_Float);
 }
 
 PyObject *
