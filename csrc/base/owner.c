@@ -52,6 +52,92 @@ ad_owner_group_new(ad_owner *const *owners, size_t n, ad_owner **out,
     return AD_OK;
 }
 
+/* --- extents -------------------------------------------------------------- */
+
+typedef struct owner_with_extent {
+    ad_owner base;
+    ad_owner *inner;
+    ad_extent extent;
+} owner_with_extent;
+
+static void
+with_extent_destroy(ad_owner *base)
+{
+    owner_with_extent *self = (owner_with_extent *)base;
+    ad_owner_unref(self->inner);
+    free(self);
+}
+
+static ad_owner *const *
+with_extent_members(const ad_owner *base, size_t *n)
+{
+    *n = 1;
+    return &((const owner_with_extent *)base)->inner;
+}
+
+static ad_extent
+with_extent_extent(const ad_owner *base)
+{
+    return ((const owner_with_extent *)base)->extent;
+}
+
+static const ad_owner_ops with_extent_ops = {
+    .destroy = with_extent_destroy,
+    .members = with_extent_members,
+    .extent = with_extent_extent,
+    .name = "owner with extent",
+};
+
+ad_status
+ad_owner_with_extent(ad_owner *inner, ad_extent extent, ad_owner **out,
+                     ad_error *err)
+{
+    owner_with_extent *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return ad_fail_memory(err, sizeof(*self));
+    }
+    ad_owner_init(&self->base, &with_extent_ops);
+    self->inner = inner;
+    self->extent = extent;
+    *out = &self->base;
+    return AD_OK;
+}
+
+/* Owners may share members, so that a tree of them has exponentially many
+ * paths, and chains of them may be longer than the stack. */
+#define MAX_VISITS 1024
+
+static bool
+covers(const ad_owner *owner, uintptr_t start, size_t nbytes, int *n_visits)
+{
+    size_t n;
+    if (owner == NULL || ++*n_visits > MAX_VISITS) {
+        return false;
+    }
+    if (owner->ops->extent != NULL) {
+        ad_extent extent = owner->ops->extent(owner);
+        uintptr_t skipped = start - (uintptr_t)extent.data;
+        if (start >= (uintptr_t)extent.data && skipped <= extent.nbytes &&
+            nbytes <= extent.nbytes - skipped) {
+            return true;
+        }
+    }
+    ad_owner *const *members = ad_owner_members(owner, &n);
+    for (size_t i = 0; members != NULL && i < n; i++) {
+        if (covers(members[i], start, nbytes, n_visits)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+ad_owner_covers(const ad_owner *owner, const void *data, size_t nbytes)
+{
+    int n_visits = 0;
+    return covers(owner, (uintptr_t)data, nbytes, &n_visits);
+}
+
 /* --- host memory --------------------------------------------------------- */
 
 static void
@@ -60,8 +146,18 @@ memory_destroy(ad_owner *base)
     free(base);
 }
 
-static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
-                                        .name = "host memory"};
+static ad_extent
+memory_extent(const ad_owner *base)
+{
+    const ad_memory *memory = (const ad_memory *)base;
+    return (ad_extent){memory->data, (size_t)memory->nbytes};
+}
+
+static const ad_owner_ops memory_ops = {
+    .destroy = memory_destroy,
+    .extent = memory_extent,
+    .name = "host memory",
+};
 
 #define HUGE (4 << 20)
 #define PAGE 4096

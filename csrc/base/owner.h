@@ -13,6 +13,7 @@
 #define AD_BASE_OWNER_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,13 @@
 
 typedef struct ad_owner ad_owner;
 
+/* A block of memory that can be read or copied in one piece: one allocation,
+ * or the bytes that one tensor of a producer spans. */
+typedef struct ad_extent {
+    const void *data;
+    size_t nbytes;
+} ad_extent;
+
 /* Each kind of owner has one static constant. */
 typedef struct ad_owner_ops {
     /* Free self. Called exactly once, when the last reference is dropped. */
@@ -28,6 +36,9 @@ typedef struct ad_owner_ops {
     /* The *n owners (some may be NULL) whose memory is reached through this
      * one. Optional. */
     ad_owner *const *(*members)(const ad_owner *self, size_t *n);
+    /* The memory that this owner keeps alive, if it is one known block.
+     * Optional. */
+    ad_extent (*extent)(const ad_owner *self);
     /* As `destroy`, where the caller is known to hold the GIL. Optional. */
     void (*destroy_with_gil)(ad_owner *self);
     /* Offset of the room for an ad_leaf; 0: there is none. */
@@ -103,6 +114,16 @@ ad_owner_members(const ad_owner *owner, size_t *n)
  * may be NULL. */
 AD_MUST_CHECK ad_status ad_owner_group_new(ad_owner *const *owners, size_t n,
                                            ad_owner **out, ad_error *err);
+
+/* An owner that knows the extent of the memory that `inner` keeps alive. Takes
+ * over `inner` on success. */
+AD_MUST_CHECK ad_status ad_owner_with_extent(ad_owner *inner, ad_extent extent,
+                                             ad_owner **out, ad_error *err);
+
+/* True if these bytes are within the extent of `owner` or of one of its
+ * members. Addresses alone never show it. Of a large tree of owners only a
+ * part is searched, so false means "not known". */
+bool ad_owner_covers(const ad_owner *owner, const void *data, size_t nbytes);
 
 /* --- host memory --------------------------------------------------------- */
 

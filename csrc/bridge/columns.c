@@ -29,6 +29,28 @@ check_matrix(const ad_tensor *matrix, ad_error *err)
     return AD_OK;
 }
 
+/* The matrix, with an owner that tells its columns, which have the owner in
+ * common, that they may become a matrix again. */
+static ad_status
+share_with_extent(const ad_tensor *matrix, ad_tensor_value *out, ad_error *err)
+{
+    int64_t low, high;
+    ad_tensor_share(matrix, out);
+    if (matrix->shape[1] <= 1 || ad_tensor_size(matrix) == 0 ||
+        ad_device_uses_handles(matrix->device.type)) {
+        return AD_OK;
+    }
+    ad_tensor_extent(matrix, &low, &high);
+    const ad_extent extent = {(const char *)ad_tensor_address(matrix) + low,
+                              (size_t)(high - low)};
+    ad_status status = ad_owner_with_extent(out->tensor.owner, extent,
+                                            &out->tensor.owner, err);
+    if (status != AD_OK) {
+        ad_tensor_clear(&out->tensor);
+    }
+    return status;
+}
+
 ad_status
 ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
                   ad_error *err)
@@ -38,8 +60,7 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
                         ad_tensor_size(matrix) == 0;
     if (is_zero_copy &&
         (copy != AD_COPY_ALWAYS || (matrix->flags & AD_TENSOR_COPIED) != 0)) {
-        ad_tensor_share(matrix, out);
-        return AD_OK;
+        return share_with_extent(matrix, out, err);
     }
     if (copy == AD_COPY_NEVER) {
         return ad_fail_on(

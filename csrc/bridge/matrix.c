@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/owner.h"
 #include "bridge/flatten.h"
 #include "model/extension.h"
 #include "compute/fill.h"
@@ -23,7 +24,9 @@ typedef struct matrix {
     void *data;         /* of the first column: address or handle */
     int64_t start;      /* of the rows in `data`, in bytes */
     int64_t pitch;      /* bytes from one column to the next */
+    int64_t end;        /* of the last column's memory, from `data` on */
     bool has_pitch;     /* the columns need no copy */
+    bool has_gaps;      /* there is memory between columns */
     bool has_null_rows; /* the batch's own nulls are filled */
     const char *why;    /* the reason if has_pitch is false */
 } matrix;
@@ -105,40 +108,30 @@ needs_copy(matrix *self, const char *why)
     self->why = self->why != NULL ? self->why : why;
 }
 
-/* Columns of separate allocations may have a constant pitch, too: two columns
- * always do. A tensor over them would span memory of other owners or unmapped
- * memory, and a copy in one piece would fail or worse. So the gap between two
- * host columns is limited to the rest of a page, which is mapped; three host
- * columns at a constant pitch are no coincidence. On a device the gap is
- * limited to padding. Within one handle any gap belongs to the handle. */
-#define HOST_GAP 4096
-#define DEVICE_GAP 63
-
-static int64_t
-largest_gap(const matrix *self)
-{
-    ad_device device = self->batch->device;
-    if (ad_device_uses_handles(device.type) ||
-        (ad_host_accessible(device) && self->n_columns > 2)) {
-        return INT64_MAX;
-    }
-    return ad_host_accessible(device) ? HOST_GAP : DEVICE_GAP;
-}
-
 /* Records the position of column `i` relative to the first column. */
 static void
 note_place(matrix *self, int64_t i, const ad_array *column,
            const ad_flattened *flat)
 {
     bool is_handle = ad_device_uses_handles(self->batch->device.type);
-    int64_t start, step = 0;
-    if (__builtin_mul_overflow(flat->offset, flat->leaf_nbytes, &start)) {
-        needs_copy(self, "their offset overflows 64 bits");
+    /* The memory of the child reaches up to its last row, which the slice may
+     * not have. */
+    int64_t rows = column->node->offset + column->node->length;
+    int64_t start, begin, end, step;
+    if (i == 0) {
+        self->data = (void *)flat->data;
+    }
+    begin = (int64_t)((uintptr_t)flat->data - (uintptr_t)self->data);
+    if (__builtin_mul_overflow(flat->offset, flat->leaf_nbytes, &start) ||
+        __builtin_add_overflow(begin, start, &start) ||
+        __builtin_mul_overflow(rows - column->offset, self->size, &end) ||
+        __builtin_add_overflow(start, end, &end)) {
+        needs_copy(self, "their distance overflows 64 bits");
         return;
     }
     if (i == 0) {
-        self->data = (void *)flat->data;
         self->start = start;
+        self->end = end;
         self->pitch = self->run; /* valid for a single column */
         return;
     }
@@ -146,21 +139,41 @@ note_place(matrix *self, int64_t i, const ad_array *column,
         needs_copy(self, "they are in several buffers");
         return;
     }
-    step = (int64_t)((uintptr_t)flat->data - (uintptr_t)self->data);
-    step += start - self->start;
-    if (i == 1) {
+    self->has_gaps |= begin > self->end;
+    self->end = end;
+    if (__builtin_sub_overflow(start, self->start, &step)) {
+        needs_copy(self, "their distance overflows 64 bits");
+    } else if (i == 1) {
         self->pitch = step;
-        /* The memory of the child reaches at least up to its last row. */
-        int64_t rows = column->node->offset + column->node->length;
-        int64_t gap = step / self->size - (rows - column->offset);
         if (step < self->run || step % self->size != 0) {
             needs_copy(self, "they are not stored one after the other");
-        } else if (gap > largest_gap(self) / self->size) {
-            needs_copy(self, "the gap between them may be memory of others");
         }
     } else if (step / i != self->pitch || step % i != 0) {
         needs_copy(self, "the distances between them differ");
     }
+}
+
+/* A tensor spans the gaps between the columns, which may be unmapped or memory
+ * of others, however regular they are: only the owner of the memory tells. On
+ * the host the bytes of columns without gaps are all theirs, so they may be in
+ * several allocations; the copies of device runtimes end with an
+ * allocation. */
+static bool
+is_one_block(const matrix *self)
+{
+    ad_device device = self->batch->device;
+    int64_t nbytes;
+    if (self->n_columns == 1 || self->n_rows == 0 ||
+        ad_device_uses_handles(device.type) ||
+        (ad_device_equal(device, AD_CPU) && !self->has_gaps)) {
+        return true;
+    }
+    return !__builtin_mul_overflow(self->pitch, self->n_columns - 1,
+                                   &nbytes) &&
+           !__builtin_add_overflow(nbytes, self->run, &nbytes) &&
+           ad_owner_covers(self->batch->owner,
+                           (const char *)self->data + self->start,
+                           (size_t)nbytes);
 }
 
 /* Hints name the array x, which is a column here. */
@@ -240,6 +253,11 @@ inspect(matrix *self, ad_error *err)
     AD_RETURN_IF_ERR(inspect_rows(self, err));
     for (int64_t i = 0; i < self->n_columns; i++) {
         AD_RETURN_IF_ERR(inspect_column(self, i, err));
+    }
+    if (self->has_pitch && !is_one_block(self)) {
+        needs_copy(self, self->has_gaps
+                             ? "the gaps between them may be memory of others"
+                             : "they may be in several allocations");
     }
     return AD_OK;
 }

@@ -25,8 +25,18 @@ memory_destroy(ad_owner *base)
     free(self);
 }
 
-static const ad_owner_ops memory_ops = {.destroy = memory_destroy,
-                                        .name = "device memory"};
+static ad_extent
+memory_extent(const ad_owner *base)
+{
+    const ad_device_memory *self = (const ad_device_memory *)base;
+    return (ad_extent){self->data, self->nbytes};
+}
+
+static const ad_owner_ops memory_ops = {
+    .destroy = memory_destroy,
+    .extent = memory_extent,
+    .name = "device memory",
+};
 
 static ad_status
 allocate(const struct ad_backend *backend, ad_device_memory *self,

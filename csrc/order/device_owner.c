@@ -409,9 +409,18 @@ device_owner_destroy_with_gil(ad_owner *base)
     destroy(base, ad_owner_unref_with_gil);
 }
 
+static ad_extent
+device_owner_extent(const ad_owner *base)
+{
+    const ad_owner *inner = ((const device_owner *)base)->inner;
+    return inner->ops->extent != NULL ? inner->ops->extent(inner)
+                                      : (ad_extent){NULL, 0};
+}
+
 static const ad_owner_ops device_owner_ops = {
     .destroy = device_owner_destroy,
     .destroy_with_gil = device_owner_destroy_with_gil,
+    .extent = device_owner_extent,
     .leaf = offsetof(device_owner, leaf),
     .name = "device owner",
 };

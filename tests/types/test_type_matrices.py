@@ -1,6 +1,7 @@
 """Batches of one type as matrices, and matrices as batches: order, pitch, nulls, devices."""
 
 import pytest
+from isolation import run
 from loops import looped
 from peer import Peer
 from type_checks import refused
@@ -189,19 +190,69 @@ def test_columns_at_arbitrary_addresses(order, shape, dtype):
         assert refused(ad.tensor, batch, order=order, copy=False).reason == "copy"
 
 
-def test_pitch():
-    """Zero-copy if the columns have one pitch, with or without gaps between them."""
+def parts(data):
+    """Parts of a matrix, most of which leave gaps between their columns."""
+    return (
+        *(data, data[2:7], data[:, 1:3], data[3:4]),
+        *(data[:, 2:3], data[:, ::2], data[1:9, ::3], data[:0]),
+    )
+
+
+def test_batch_of_a_part_is_that_part():
+    """The owner of the columns is that of the matrix, and spans the gaps between them."""
     data = matrix((10, 4))
-    for part in (data, data[2:7], data[:, 1:3], data[3:4], data[:, 2:3], data[:, ::2], data[:0]):
+    for part in parts(data):
+        for source in (part, torch.from_numpy(part), ad.tensor(part)):
+            batch = ad.record_batch(source, names=names(part.shape[1]), copy=False)
+            for found, wanted in ((batch, part), (batch[1:], part[1:]), (batch[:-1], part[:-1])):
+                tensor = ad.tensor(found, order="F", copy=False)
+                assert as_list(tensor) == wanted.tolist() and hasattr(found, "__dlpack__")
+                assert not wanted.size or tensor.data_ptr == wanted.ctypes.data
+
+
+def test_columns_without_gaps():
+    """Columns of several owners that lie next to each other, and slices of their batch."""
+    data = matrix((10, 4))
+    for source in (data, torch.from_numpy(data)):
+        batch = ad.record_batch([source[:, i] for i in range(4)], names=names(4))
+        theirs = pa.record_batch(batch)
+        for found, wanted in ((batch, data), (theirs, data), (batch[2:7], data[2:7])):
+            tensor = ad.tensor(found, copy=False)
+            assert tensor.data_ptr == wanted.ctypes.data and as_list(tensor) == wanted.tolist()
+        # What is behind the rows of pyarrow's slice is no longer known to be the columns'.
+        assert refused(ad.tensor, theirs[2:7], copy=False).reason == "copy"
+        assert as_list(ad.tensor(theirs[2:7])) == data[2:7].tolist()
+
+
+def test_frame_of_one_block():
+    frame = pd.DataFrame(matrix((10, 4)), columns=names(4))
+    assert as_list(ad.tensor(frame, copy=False)) == frame.values.tolist()
+
+
+def test_columns_with_gaps():
+    """Their distances may be regular: what is between them is not known to be theirs."""
+    data = matrix((10, 4))
+    for part in (data[2:7], data[:, ::2], data[1:9, ::3]):
         batch = ad.record_batch(list(part.T), names=names(part.shape[1]))
-        tensor = ad.tensor(batch, order="F", copy=False)
-        assert as_list(tensor) == part.tolist()
-        if part.size:
-            assert tensor.data_ptr == part.ctypes.data
-            assert tensor.strides[1] in (part.strides[1] // 8, part.shape[0], 1)
-        sliced = ad.record_batch(data, names=names(4))[2:7]
-        assert as_list(ad.tensor(sliced, copy=False)) == data[2:7].tolist()
-        assert as_list(ad.tensor(pa.record_batch(sliced), copy=False)) == data[2:7].tolist()
+        error = refused(ad.tensor, batch, copy=False)
+        assert error.reason == "copy" and "gaps" in str(error)
+        assert not hasattr(batch, "__dlpack__")
+        assert as_list(ad.tensor(batch)) == part.tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7, 100])
+def test_one_copy_of_all_columns(rows):
+    """Columns that arrowdev copied into one block are a matrix, with padding between them."""
+    data = matrix((rows, 3))
+    batch = ad.record_batch(scattered(data), copy=True)
+    first, second = (batch.children[i].buffers[1].data_ptr for i in range(2))
+    assert second - first == -(-rows * 8 // 64) * 64
+    assert as_list(ad.tensor(batch, copy=False)) == data.tolist()
+
+
+def test_regular_distances_between_allocations():
+    """The pages between the columns are unmapped, which a read of the whole span shows."""
+    run("columns_apart")
 
 
 def test_columns_without_a_common_pitch():
@@ -218,14 +269,6 @@ def test_columns_without_a_common_pitch():
         assert as_list(ad.tensor(batch)) == np.column_stack(columns).tolist()
         assert as_list(ad.tensor(batch, order="C")) == np.column_stack(columns).tolist()
         assert not hasattr(batch, "__dlpack__")
-
-
-def test_distant_columns_are_not_a_matrix():
-    """They have a pitch, but a tensor over both would span memory of others."""
-    block = np.zeros(1 << 20)
-    batch = ad.record_batch([block[:8], block[-8:]], names=names(2))
-    assert refused(ad.tensor, batch, copy=False).reason == "copy"
-    assert ad.tensor(batch).shape == (8, 2)
 
 
 def test_order_c_of_a_pitch_is_a_copy():
