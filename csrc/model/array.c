@@ -166,8 +166,6 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
     out->sync = p->sync;
     out->device = (ad_device){array->device_type, array->device_id};
     out->readonly = false;
-    out->has_reserved =
-        (array->reserved[0] | array->reserved[1] | array->reserved[2]) != 0;
     out->had_event =
         array->sync_event != NULL && array->device_type == ARROW_DEVICE_CPU;
     view_node(out, &array->array);

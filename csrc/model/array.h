@@ -41,7 +41,6 @@ typedef struct ad_array {
     int64_t offset; /* into the node's buffers; >= 0 */
     int64_t length;
     bool readonly;      /* the producer flagged the memory as read-only */
-    bool has_reserved;  /* `reserved` was not all zero */
     bool had_event;     /* a CPU array came with an event, which is ignored */
     int64_t null_count; /* -1: unknown; last, for ad_array_borrow */
 } ad_array;
@@ -84,9 +83,8 @@ ad_array_validate_known(const struct ArrowSchema *schema,
 
 /* Validates both structs and moves them into owners. On success both `release`
  * members are NULL; on failure both structs are untouched. The event, device
- * type and id are kept; of `reserved` only whether it is zero. Host memory has
- * no event type, so an event of a CPU array is ignored: nobody can wait for
- * it. */
+ * type and id are kept, and `reserved` is ignored. Host memory has no event
+ * type, so an event of a CPU array is ignored: nobody can wait for it. */
 AD_MUST_CHECK ad_status ad_array_import(struct ArrowSchema *schema,
                                         struct ArrowDeviceArray *array,
                                         ad_array *out, ad_error *err);
@@ -284,7 +282,6 @@ ad_array_of_leaf(ad_owner *owner, ad_sync *sync, ad_device device,
     out->length = length;
     out->null_count = 0;
     out->readonly = readonly;
-    out->has_reserved = false;
     out->had_event = false;
 }
 

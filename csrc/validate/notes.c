@@ -62,13 +62,6 @@ note_device(const ad_array *array, const step *root, ad_text *out,
                  "\"ArrowDeviceArray.device_id\")",
                  err));
     }
-    if (array->has_reserved) {
-        AD_RETURN_IF_ERR(note(
-            out, root,
-            "reserved must be zero; it is not interpreted, and zero "
-            "when exported (specification, \"ArrowDeviceArray.reserved\")",
-            err));
-    }
     return AD_OK;
 }
 
