@@ -23,7 +23,7 @@ typedef struct ad_dtype_info {
                           own */
     ad_dtype_extension extension;
     const char *typestr; /* kind and size, without byte order; or "" */
-    const char *buffer;  /* PEP 3118 code in standard size; or "" */
+    const char *buffer;  /* native PEP 3118 code; or "" */
 } ad_dtype_info;
 
 /* Row of a DLPack type with any number of lanes; NULL for types that are not

@@ -198,6 +198,23 @@ def test_type_without_equivalent(dtype):
             ad.tensor(source)
 
 
+@pytest.mark.parametrize("code", CODES)
+def test_dtype_is_numpys_own(code):
+    """NumPy has two types of 64 bits: `int64` is the one whose array has that name in its repr."""
+    wanted = np.dtype(np.dtype(code).name)
+    for shape in ((3,), (1, 3), ()):
+        x = np.zeros(shape, code)
+        tensor = ad.tensor(x)
+        arrays = [np.asarray(tensor), np.array(memoryview(tensor)), tensor.into(np.ndarray)]
+        if shape == (3,):
+            column = ad.array(x)
+            arrays += [np.asarray(column), np.asarray(column[1:]), column.into(np.ndarray)]
+            arrays.append(ad.convert(column, np.ndarray))
+        assert [found.dtype.char for found in arrays] == [wanted.char] * len(arrays)
+        assert np.dtype(tensor.__array_interface__["typestr"]).char == wanted.char
+    assert memoryview(tensor).format == memoryview(np.zeros((), wanted)).format
+
+
 def test_format_error_names_the_format():
     with pytest.raises(ad.ExchangeError) as info:
         ad.tensor(memoryview(b"abc").cast("c"))
