@@ -280,7 +280,7 @@ describe_stolen(const matrix *self, const ad_tensor *memory, char order,
         .flags = memory->flags,
         .device = memory->device,
         .shape = shape,
-        .strides = order == 'C' ? NULL : strides,
+        .strides = order == 'C' || self->n_rows == 0 ? NULL : strides,
     };
     ad_status status = ad_tensor_check(&descriptor, "the batch", out, err);
     if (status != AD_OK) {

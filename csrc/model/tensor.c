@@ -276,6 +276,28 @@ check_addresses(const ad_tensor_descriptor *descriptor, const char *what,
     return AD_OK;
 }
 
+/* The strides of a tensor without elements lead to no address. They are kept as
+ * they are, unless views or sizes in bytes computed from them overflow. */
+static void
+keep_strides(const ad_tensor_descriptor *descriptor, int64_t *strides)
+{
+    int64_t extents[AD_MAX_NDIM];
+    int64_t low, high, first, past;
+    for (int32_t i = 0; i < descriptor->ndim; i++) {
+        extents[i] = descriptor->shape[i] < 2 ? 2 : descriptor->shape[i];
+    }
+    if (descriptor->strides == NULL ||
+        !reach(descriptor->ndim, extents, descriptor->strides, &low, &high) ||
+        !byte_reach(low, high,
+                    ad_element_bits(descriptor->dtype, descriptor->flags),
+                    &first, &past)) {
+        return;
+    }
+    for (int32_t i = 0; i < descriptor->ndim; i++) {
+        strides[i] = descriptor->strides[i];
+    }
+}
+
 static void
 accept(const ad_tensor_descriptor *descriptor, int64_t size,
        ad_tensor_value *out)
@@ -344,7 +366,9 @@ ad_tensor_check(const ad_tensor_descriptor *descriptor, const char *what,
         shape[i] = descriptor->shape[i];
     }
     ad_tensor_row_major(descriptor->ndim, shape, strides);
-    if (size != 0) {
+    if (size == 0) {
+        keep_strides(descriptor, strides);
+    } else {
         for (int32_t i = 0;
              descriptor->strides != NULL && i < descriptor->ndim; i++) {
             strides[i] = shape[i] == 1 ? strides[i] : descriptor->strides[i];

@@ -103,7 +103,7 @@ def test_no_elements_out():
     r = received(ad.tensor(np.zeros((0, 3))))
     assert r.data is None
     assert r.shape == (0, 3)
-    assert r.strides == (3, 1)
+    assert r.strides == (0, 0)  # as they came
     r.delete()
 
 

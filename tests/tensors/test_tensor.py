@@ -111,6 +111,24 @@ def test_strides():
         assert np.from_dlpack(tensor).ctypes.data == view.ctypes.data
 
 
+def test_strides_without_elements():
+    """They are handed on as they came, by the protocols that tell them."""
+    data = np.zeros((6, 6, 6), "i2")
+    for view in (data[:0], data.T[:, :0], data[::2, :, :0:-1][:, 3:3], np.zeros((0, 3))):
+        wanted = tuple(step // view.itemsize for step in view.strides)
+        for tensor in (ad.tensor(view), ad.from_dlpack(view), ad.tensor(memoryview(view))):
+            assert tensor.strides == wanted and tensor.data_ptr == 0
+            assert np.asarray(tensor).strides == memoryview(tensor).strides == view.strides
+            assert ad.from_dlpack(tensor).strides == wanted
+            # An array interface says "contiguous", which it is in every order.
+            assert tensor.__array_interface__["strides"] is None
+            part = tensor[..., None]
+            assert part.shape == (*view.shape, 1) and part.strides[:-1] == wanted
+            for copy in (None, True):
+                assert ad.tensor(ad.array(tensor, copy=copy)).shape == view.shape
+            assert ad.tensor(tensor, copy=True).shape == view.shape
+
+
 def test_byte_offset_of_pointers_and_handles():
     data = np.arange(8, dtype="i4")
     tensor = ad.Tensor.from_pointer(
