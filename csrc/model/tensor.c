@@ -308,7 +308,7 @@ accept(const ad_tensor_descriptor *descriptor, int64_t size,
     if (size == 0 && (data == NULL || !(traits & AD_ALLOCATIONS))) {
         data = NULL;
     } else if (!is_handle) {
-        data = (char *)data + descriptor->byte_offset;
+        data = (void *)((uintptr_t)data + (uintptr_t)descriptor->byte_offset);
     }
     out->tensor = (ad_tensor){
         .data = data,

@@ -190,6 +190,57 @@ test_strides_without_elements_are_kept(void)
     }
 }
 
+/* The sum is an address, though no pointer may be moved by as much. */
+static void
+test_large_byte_offsets(void)
+{
+    int64_t shape[] = {2, 3};
+    ad_tensor_value out;
+    ad_tensor_descriptor descriptor = descriptor_of(I64, 2, shape, NULL);
+    descriptor.data = (void *)16;
+    descriptor.byte_offset = (uint64_t)1 << 63;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
+    CHECK((uintptr_t)out.tensor.data == ((uintptr_t)1 << 63) + 16);
+    descriptor.ndim = 1;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
+    CHECK((uintptr_t)out.tensor.data == ((uintptr_t)1 << 63) + 16);
+}
+
+static void
+test_wrapping_addresses_are_refused(void)
+{
+    int64_t shape[] = {16};
+    int64_t back[] = {-1};
+    ad_tensor_value out;
+    ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, back);
+    descriptor.data = (void *)64;
+    check_refused(&descriptor, "outside the address space");
+    descriptor.data = (void *)120;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
+    descriptor = descriptor_of(I64, 1, shape, NULL);
+    descriptor.data = (void *)(UINTPTR_MAX - 100);
+    check_refused(&descriptor, "outside the address space");
+    descriptor.data = STRIDED_BASE;
+    descriptor.byte_offset = UINT64_MAX - 8;
+    check_refused(&descriptor, "outside the address space");
+    descriptor.data = NULL;
+    descriptor.byte_offset = 0;
+    check_refused(&descriptor, "16 elements but no data");
+    descriptor.ndim = 0;
+    check_refused(&descriptor, "1 elements but no data");
+    /* Handles: only the byte offset counts. */
+    descriptor = descriptor_of(I64, 1, shape, back);
+    descriptor.device = (ad_device){ARROW_DEVICE_OPENCL, 0};
+    descriptor.data = (void *)UINTPTR_MAX;
+    check_refused(&descriptor, "outside the address space");
+    descriptor.byte_offset = 120;
+    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
+    CHECK(out.tensor.data == descriptor.data);
+    CHECK_INT(out.tensor.byte_offset, 120);
+    descriptor.byte_offset = (uint64_t)INT64_MAX;
+    check_refused(&descriptor, "outside the address space");
+}
+
 static void
 test_descriptor_becomes_a_tensor(void)
 {
@@ -430,6 +481,7 @@ main(void)
         CHECK_TEST(test_overflowing_sizes_are_refused),
         CHECK_TEST(test_overflowing_strides_are_refused),
         CHECK_TEST(test_strides_without_elements_are_kept),
+        CHECK_TEST(test_large_byte_offsets),
         CHECK_TEST(test_wrapping_addresses_are_refused),
         CHECK_TEST(test_descriptor_becomes_a_tensor),
         CHECK_TEST(test_packed_sizes_are_rounded_up_once),
