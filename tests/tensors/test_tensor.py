@@ -115,10 +115,15 @@ def test_strides_without_elements():
     """They are handed on as they came, by the protocols that tell them."""
     data = np.zeros((6, 6, 6), "i2")
     for view in (data[:0], data.T[:, :0], data[::2, :, :0:-1][:, 3:3], np.zeros((0, 3))):
-        wanted = tuple(step // view.itemsize for step in view.strides)
-        for tensor in (ad.tensor(view), ad.from_dlpack(view), ad.tensor(memoryview(view))):
+        buffer = memoryview(view)  # NumPy tells other ones here
+        for tensor, strides in (
+            (ad.tensor(view), view.strides),
+            (ad.from_dlpack(view), view.strides),
+            (ad.tensor(buffer), buffer.strides),
+        ):
+            wanted = tuple(step // view.itemsize for step in strides)
             assert tensor.strides == wanted and tensor.data_ptr == 0
-            assert np.asarray(tensor).strides == memoryview(tensor).strides == view.strides
+            assert np.asarray(tensor).strides == memoryview(tensor).strides == strides
             assert ad.from_dlpack(tensor).strides == wanted
             # An array interface says "contiguous", which it is in every order.
             assert tensor.__array_interface__["strides"] is None
