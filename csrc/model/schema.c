@@ -405,9 +405,22 @@ equal_own(const struct ArrowSchema *a, const struct ArrowSchema *b,
            (!check_name || equal_names(a->name, b->name));
 }
 
-ad_status
-ad_schema_equal(const struct ArrowSchema *a, const struct ArrowSchema *b,
-                bool check_name, bool check_metadata, bool *out, ad_error *err)
+/* Whether the names of the children tell them apart: those of fields do. Those
+ * of a list's items, of run ends and of a map's entries, keys and values do
+ * not. */
+static bool
+names_children(const struct ArrowSchema *node, bool is_of_map)
+{
+    const char *format = node->format;
+    return strncmp(format, "+u", 2) == 0 ||
+           (strcmp(format, "+s") == 0 && !is_of_map);
+}
+
+/* `is_of_map`: the nodes are the entries of maps. */
+static ad_status
+equal_tree(const struct ArrowSchema *a, const struct ArrowSchema *b,
+           bool check_name, bool check_metadata, bool is_of_map, bool *out,
+           ad_error *err)
 {
     *out = a == b;
     if (a == b) {
@@ -418,16 +431,26 @@ ad_schema_equal(const struct ArrowSchema *a, const struct ArrowSchema *b,
         AD_RETURN_IF_ERR(
             ad_metadata_equal(a->metadata, b->metadata, out, err));
     }
+    bool check_names = check_metadata || names_children(a, is_of_map);
+    bool is_map = strcmp(a->format, "+m") == 0;
     for (int64_t i = 0; i < a->n_children && *out; i++) {
-        AD_RETURN_IF_ERR(ad_schema_equal(a->children[i], b->children[i], true,
-                                         check_metadata, out, err));
+        AD_RETURN_IF_ERR(equal_tree(a->children[i], b->children[i],
+                                    check_names, check_metadata, is_map, out,
+                                    err));
     }
     /* The name of a dictionary's values has no meaning. */
     if (*out && a->dictionary != NULL) {
-        AD_RETURN_IF_ERR(ad_schema_equal(a->dictionary, b->dictionary, false,
-                                         check_metadata, out, err));
+        AD_RETURN_IF_ERR(equal_tree(a->dictionary, b->dictionary, false,
+                                    check_metadata, false, out, err));
     }
     return AD_OK;
+}
+
+ad_status
+ad_schema_equal(const struct ArrowSchema *a, const struct ArrowSchema *b,
+                bool check_name, bool check_metadata, bool *out, ad_error *err)
+{
+    return equal_tree(a, b, check_name, check_metadata, false, out, err);
 }
 
 bool

@@ -119,9 +119,10 @@ AD_MUST_CHECK ad_status ad_schema_export_to(ad_schema schema,
  * released, or a schema with another owner than the first one. */
 bool ad_schema_holder_renew(struct ArrowSchema *holder, ad_schema schema);
 
-/* Compares types: formats, names, flags, children, dictionary; with
- * `check_metadata` also the metadata of every node. The name of the root is
- * compared only if check_name is set. */
+/* Compares types: formats, names of fields, flags, children, dictionary; with
+ * `check_metadata` also the metadata of every node, and the names of children
+ * that are no fields (items of lists, entries of maps). The name of the root
+ * is compared only if check_name is set. */
 AD_MUST_CHECK ad_status ad_schema_equal(const struct ArrowSchema *a,
                                         const struct ArrowSchema *b,
                                         bool check_name, bool check_metadata,

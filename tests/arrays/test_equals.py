@@ -255,6 +255,29 @@ def test_types():
     assert not equal(*names)
 
 
+@pytest.mark.parametrize(
+    "make", [pa.list_, pa.large_list, pa.list_view, lambda x: pa.list_(x, 1), "map", "dictionary"]
+)
+def test_names_of_items_are_ignored(make):
+    """As pyarrow does. `concat` and streams, which need one type, do so, too."""
+
+    def column(name):
+        field = pa.field(name, pa.int64())
+        if make == "map":
+            return pa.array([[(1, 2)], [(3, 4)]], pa.map_(pa.int64(), field))
+        if make == "dictionary":
+            words = pa.array([[1], [2]], pa.list_(field))
+            return pa.DictionaryArray.from_arrays(pa.array([0, 1]), words)
+        return pa.array([[1], [2]], make(field))
+
+    a, b = column("item"), column("element")
+    assert a.equals(b) and equal(a, b)
+    both = ad.concat([a, b])
+    assert both.to_pylist() == 2 * a.to_pylist() and both.schema == ad.schema(a.type)
+    batches = [pa.record_batch({"x": x}) for x in (a, b)]
+    assert pa.table(ad.array_stream(batches))["x"].to_pylist() == 2 * a.to_pylist()
+
+
 def test_nullability_of_the_array_itself_is_ignored():
     numbers = ad.array(i4(1, 2))
     field = pa.field("x", pa.int32(), nullable=False, metadata={"k": "v"})

@@ -356,6 +356,61 @@ def test_equality_compares_child_names():
     assert a != plain and a.equals(plain) and not a.equals(plain, True)
 
 
+OVER_A_FIELD = {
+    "list": pa.list_,
+    "large_list": pa.large_list,
+    "fixed_size_list": lambda field: pa.list_(field, 2),
+    "list_view": pa.list_view,
+    "large_list_view": pa.large_list_view,
+    "list of lists": lambda field: pa.list_(pa.list_(field)),
+    "list of structs": lambda field: pa.list_(pa.struct([field])),
+    "map of keys": lambda field: pa.map_(field.with_nullable(False), INT),
+    "map of values": lambda field: pa.map_(INT, field),
+    "map of structs": lambda field: pa.map_(INT, pa.struct([field])),
+    "map in a struct": lambda field: pa.struct([("m", pa.map_(INT, field))]),
+    "struct": lambda field: pa.struct([field]),
+    "sparse_union": lambda field: pa.sparse_union([field]),
+    "dense_union": lambda field: pa.dense_union([field]),
+    "dictionary": lambda field: pa.dictionary(pa.int8(), pa.list_(field)),
+}
+
+
+@pytest.mark.parametrize("name", OVER_A_FIELD)
+def test_equals_as_pyarrow(name):
+    """Which names, flags and metadata below a type count, without and with check_metadata."""
+    fields = [
+        pa.field("a", INT),
+        pa.field("b", INT),
+        pa.field("a", INT, nullable=False),
+        pa.field("a", INT, metadata={"k": "v"}),
+        pa.field("a", pa.int64()),
+    ]
+    types = [OVER_A_FIELD[name](field) for field in fields]
+    for a in types:
+        for b in types:
+            # pyarrow does not look for metadata below a dictionary.
+            for check in (False, True)[: 1 if name == "dictionary" else 2]:
+                expected = a.equals(b, check_metadata=check)
+                assert ad.schema(a).equals(b, check_metadata=check) is expected, (a, b, check)
+
+
+def test_names_of_entries_and_run_ends_do_not_count():
+    def of(format, *children):
+        return ad.schema(WithSchema(SchemaNode(format, children=list(children))))
+
+    def entries(name, key, value):
+        below = [SchemaNode("i", name=key, flags=0), SchemaNode("i", name=value)]
+        return SchemaNode("+s", name=name, children=below, flags=0)
+
+    for make in (
+        lambda names: of("+m", entries("entries", *names)),
+        lambda names: of("+m", entries(names[0], "key", names[1])),
+        lambda names: of("+r", *(SchemaNode("i", name=name, flags=0) for name in names)),
+    ):
+        a, b = make(["a", "b"]), make(["c", "d"])
+        assert a.equals(b) and not a.equals(b, check_metadata=True) and a != b
+
+
 def test_order_of_metadata_pairs():
     one, other = (
         ad.schema(WithSchema(SchemaNode("i", metadata=metadata(*pairs))))

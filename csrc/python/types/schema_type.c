@@ -185,9 +185,10 @@ static PyMethodDef schema_methods[] = {
     {"equals", AD_METHOD(call_schema_equals),
      "equals($self, other, /, check_metadata=False)\n--\n\n"
      "Whether both are the same type: formats, nullability, children with\n"
-     "their names, dictionary; with check_metadata also the metadata. The\n"
-     "name of the schema itself is ignored. `other` is anything that\n"
-     "arrowdev.schema() takes.\n\n"
+     "the names of fields, dictionary. As in pyarrow, the metadata and the\n"
+     "names of a list's items and of a map's entries, keys and values count\n"
+     "only with check_metadata. The name of the schema itself is ignored.\n"
+     "`other` is anything that arrowdev.schema() takes.\n\n"
      "Returns\n-------\nbool\n\n"
      "Examples\n--------\n"
      ">>> ad.schema(\"int8\").equals(\"c\")\n"
