@@ -162,8 +162,12 @@ move_indices(const ad_concat_node *at, const int64_t *numbers, ad_error *err)
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
         int64_t n = at->parts[v].length;
+        int64_t end;
+        if (__builtin_add_overflow(base, n, &end)) {
+            return ad_concat_fail_size(at->schema, "the dictionaries", err);
+        }
         AD_RETURN_IF_ERR(put_indices(at, view, n, numbers, base, to, err));
-        base += n;
+        base = end;
         to += view->length;
     }
     return AD_OK;

@@ -295,10 +295,15 @@ ad_concat_list_views(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     }
     for (size_t v = 0; v < at->n; v++) {
         const ad_array *view = &at->views[v];
+        int64_t n_values = view->node->children[0]->length;
+        int64_t end;
+        if (__builtin_add_overflow(base, n_values, &end)) {
+            return ad_concat_fail_size(at->schema, "the values", err);
+        }
         AD_RETURN_IF_ERR(ad_concat_is_on_host(self)
                              ? put_lists(at, view, base, to, err)
                              : shift_lists(self, at, view, base, to, err));
-        base += view->node->children[0]->length;
+        base = end;
         to += view->length;
     }
     return ad_concat_whole_child(self, at, 0, err);

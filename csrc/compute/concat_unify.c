@@ -219,6 +219,10 @@ find_new(const ad_concat_node *at, const int64_t *numbers, int64_t n_words,
     return AD_OK;
 }
 
+/* Words of no bytes are in no memory, so there may be any number of them. The
+ * sizes below fit for up to as many. */
+#define MAX_WORDS ((size_t)1 << 56)
+
 ad_status
 ad_concat_unify(const ad_concat_node *at, const ad_type *type, ad_unified *out,
                 ad_error *err)
@@ -236,6 +240,9 @@ ad_concat_unify(const ad_concat_node *at, const ad_type *type, ad_unified *out,
     }
     for (size_t v = 0; v < at->n; v++) {
         n += (size_t)at->parts[v].length;
+        if (n > MAX_WORDS) {
+            return ad_concat_fail_size(at->schema, "the dictionaries", err);
+        }
     }
     while (words.mask < 2 * n) {
         words.mask = 2 * words.mask + 1;

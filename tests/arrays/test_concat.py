@@ -629,6 +629,22 @@ def test_size_overflow_of_nulls_and_lists_of_nulls():
         assert info.value.reason == "size"
 
 
+def test_dictionaries_of_empty_values():
+    """They take no memory, so that nothing limits their number."""
+    zero = np.zeros(1, "i8")
+
+    def words(n):
+        values = ad.Array.from_buffers("w:0", n, [None, b""])
+        type = pa.dictionary(pa.int64(), pa.binary(0))
+        return ad.Array.from_buffers(type, 1, [None, zero], dictionary=values)
+
+    assert ad.concat([words(2), words(3)]).to_pylist() == [b"", b""]
+    for n, more in ((2**62, 2**61 - 1), (2**61, 2**61 - 1), (2**62, 2**62 - 1), (2**56, 1)):
+        with pytest.raises(ad.ExchangeError, match="the dictionaries of the batches") as info:
+            ad.concat([words(n), words(more)])
+        assert info.value.reason == "size"
+
+
 def test_list_views_and_indices_out_of_range():
     child = ad.Array.from_buffers("null", 3, [])
     ends = [np.array([n], "i4") for n in (2, 5)]

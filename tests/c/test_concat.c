@@ -169,6 +169,66 @@ test_rows_that_overflow(void)
     ad_schema_unref(schema);
 }
 
+/* Arrays of one row over `lengths` nulls below. */
+static void
+check_nulls_below(const ad_schema_spec *type, const int64_t *lengths, size_t n)
+{
+    static const int64_t zero[1] = {0};
+    static const void *const buffers[] = {NULL, zero, zero};
+    bool is_dictionary = type->dictionary != NULL;
+    ad_schema schema;
+    ad_array parts[3], out;
+    CHECK_INT(ad_schema_build(type, &schema, &err), AD_OK);
+    for (size_t i = 0; i < n; i++) {
+        ad_array nulls;
+        ad_array_spec spec = {
+            .schema = is_dictionary ? *type->dictionary : type->children[0],
+            .device = AD_CPU,
+            .length = lengths[i],
+            .null_count = lengths[i],
+        };
+        CHECK_INT(ad_array_build(&spec, &nulls, &err), AD_OK);
+        spec = (ad_array_spec){
+            .schema = schema,
+            .device = AD_CPU,
+            .length = 1,
+            .n_buffers = is_dictionary ? 2 : 3,
+            .buffers = buffers,
+            .n_children = is_dictionary ? 0 : 1,
+            .children = is_dictionary ? NULL : &nulls,
+            .dictionary = is_dictionary ? &nulls : NULL,
+        };
+        CHECK_INT(ad_array_build(&spec, &parts[i], &err), AD_OK);
+        ad_array_clear(&nulls);
+    }
+    CHECK_INT(ad_concat(schema, parts, n, &out, &err), AD_ERR_EXCHANGE);
+    CHECK_STR(err.reason, "size");
+    for (size_t i = 0; i < n; i++) {
+        ad_array_clear(&parts[i]);
+    }
+    ad_schema_unref(schema);
+}
+
+/* Nulls take no memory, so that there may be more than 2^63 of them. */
+static void
+test_values_below_that_overflow(void)
+{
+    static const char *const names[] = {"item"};
+    static const int64_t lengths[] = {INT64_MAX - 1, INT64_MAX - 2,
+                                      INT64_MAX - 3};
+    ad_schema nulls;
+    ad_schema_spec type = {.format = "n", .flags = ARROW_FLAG_NULLABLE};
+    CHECK_INT(ad_schema_build(&type, &nulls, &err), AD_OK);
+    const ad_schema_spec lists = {
+        .format = "+vL", .n_children = 1, .children = &nulls, .names = names};
+    const ad_schema_spec words = {.format = "l", .dictionary = &nulls};
+    for (size_t n = 2; n <= 3; n++) {
+        check_nulls_below(&lists, lengths, n);
+        check_nulls_below(&words, lengths, n);
+    }
+    ad_schema_unref(nulls);
+}
+
 int
 main(void)
 {
@@ -177,6 +237,7 @@ main(void)
         CHECK_TEST(test_each_allocation_fails),
         CHECK_TEST(test_device_memory_is_refused),
         CHECK_TEST(test_rows_that_overflow),
+        CHECK_TEST(test_values_below_that_overflow),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }
