@@ -31,6 +31,26 @@ ad_int_at(const void *integers, int width, int64_t i)
     }
 }
 
+/* Writes such an item. */
+static inline void
+ad_put_int(void *data, int width, int64_t i, int64_t value)
+{
+    switch (width) {
+        case 1:
+            ((ad_at_any_i8 *)data)[i] = (int8_t)value;
+            break;
+        case 2:
+            ((ad_at_any_i16 *)data)[i] = (int16_t)value;
+            break;
+        case 4:
+            ((ad_at_any_i32 *)data)[i] = (int32_t)value;
+            break;
+        default:
+            ((ad_at_any_i64 *)data)[i] = value;
+            break;
+    }
+}
+
 /* Item `i` of offsets or sizes: 64 bits where `is_wide`, else 32 bits. */
 static inline int64_t
 ad_offset_at(const void *offsets, bool is_wide, int64_t i)

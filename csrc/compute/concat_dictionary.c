@@ -136,7 +136,7 @@ put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
     for (int64_t i = 0; i < view->length; i++) {
         int64_t index = ad_int_at(indices, width, to + i) & mask;
         if (validity != NULL && !ad_bitmap_get(validity, view->offset + i)) {
-            ad_concat_put_int(indices, width, to + i, 0);
+            ad_put_int(indices, width, to + i, 0);
             continue;
         }
         if (index < 0 || index >= n_values) {
@@ -149,7 +149,7 @@ put_indices(const ad_concat_node *at, const ad_array *view, int64_t n_values,
         if (index > max) {
             return ad_concat_fail_size(at->schema, "the dictionaries", err);
         }
-        ad_concat_put_int(indices, width, to + i, index);
+        ad_put_int(indices, width, to + i, index);
     }
     return AD_OK;
 }

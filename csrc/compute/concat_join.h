@@ -152,26 +152,4 @@ AD_MUST_CHECK ad_status ad_concat_dense_union(ad_concat_job *self,
 AD_MUST_CHECK ad_status ad_concat_run_ends(ad_concat_job *self,
                                            ad_concat_node *at, ad_error *err);
 
-/* --- loops over rows on the host ----------------------------------------- */
-
-/* Writes an integer; ad_int_at() reads it. */
-static inline void
-ad_concat_put_int(void *data, int width, int64_t i, int64_t value)
-{
-    switch (width) {
-        case 1:
-            ((ad_at_any_i8 *)data)[i] = (int8_t)value;
-            break;
-        case 2:
-            ((ad_at_any_i16 *)data)[i] = (int16_t)value;
-            break;
-        case 4:
-            ((ad_at_any_i32 *)data)[i] = (int32_t)value;
-            break;
-        default:
-            ((ad_at_any_i64 *)data)[i] = value;
-            break;
-    }
-}
-
 #endif /* AD_COMPUTE_CONCAT_JOIN_H */

@@ -122,7 +122,7 @@ put_offsets(const ad_concat_node *at, const ad_array *view,
                            "offset %" PRId64 " comes after %" PRId64, offset,
                            before);
         }
-        ad_concat_put_int(target, width, to + i, base + offset - range[0]);
+        ad_put_int(target, width, to + i, base + offset - range[0]);
         before = offset;
     }
     return AD_OK;
@@ -258,8 +258,8 @@ put_lists(const ad_concat_node *at, const ad_array *view, int64_t base,
         if (offset > max - base) {
             return ad_concat_fail_size(at->schema, "the values", err);
         }
-        ad_concat_put_int(at->buffers[1], width, to + i, base + offset);
-        ad_concat_put_int(at->buffers[2], width, to + i, size);
+        ad_put_int(at->buffers[1], width, to + i, base + offset);
+        ad_put_int(at->buffers[2], width, to + i, size);
     }
     return AD_OK;
 }

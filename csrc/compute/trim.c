@@ -170,8 +170,7 @@ take_run_ends(job *self, ad_mapped_node *node, ad_error *err)
         ad_builder_allocate(&self->builder, runs.n * width, &ends, err));
     AD_RETURN_IF_ERR(
         ad_write_run_ends(&self->builder, view, runs, 0, ends, 0, err));
-    node->first_below = runs.first;
-    node->n_below = runs.n;
+    node->rows_below[1] = (ad_row_range){runs.first, runs.n};
     return ad_build_run_ends(view->schema, view->device, runs.n, ends,
                              &node->below[0], err);
 }

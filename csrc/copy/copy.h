@@ -42,13 +42,16 @@ AD_MUST_CHECK ad_status ad_tensor_copy_to(const ad_tensor *tensor,
                                           char order, const char *why,
                                           ad_tensor_value *out, ad_error *err);
 
-/* Copies the whole tree to `target`. Bit offsets stay the same modulo 8.
- * Dictionaries and children are copied too. All buffers share one allocation,
- * each aligned to 64 bytes; on devices that name memory by handles, each
- * buffer has its own allocation. On a device, the size of variable-length data
- * is read from its last offset, and the offsets of a slice are rebased on the
- * host: both block. The sizes of a view's buffers may be in host or device
- * memory; the copy has them on the target. */
+/* Copies the whole tree to `target`, with the rows of `array` only (see
+ * ad_plan_make()): every node of the copy has offset 0, and the bits after the
+ * last row are zeros. All buffers share one allocation, each aligned to 64
+ * bytes; on devices that name memory by handles, each buffer has its own
+ * allocation. Bits in device memory are moved by a kernel; where there is
+ * none, the copy goes through the host. On a device, the size of
+ * variable-length data is read from its last offset, and the offsets of a
+ * slice, its views and run ends are rebased on the host: all block. The sizes
+ * of a view's buffers may be in host or device memory; the copy has them on
+ * the target. */
 AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
                                          ad_device target,
                                          const ad_stream_choice *stream,
@@ -73,6 +76,8 @@ typedef struct ad_array_move {
     const void *from;  /* `nbytes` bytes, which the end copies to `to` */
     void *to;
     size_t nbytes;
+    ad_memory *bits; /* a list of bits that the end moves to their place, or
+                        NULL */
 } ad_array_move;
 
 /* Begins a move without waiting, not even for a result in host memory. The

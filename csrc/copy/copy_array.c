@@ -32,7 +32,7 @@ typedef struct job {
     ad_owner *host;   /* owns the host memory that is read */
     ad_device device; /* device of the copy */
     ad_sync *sync;
-    const ad_piece *next; /* next piece while the tree is built */
+    ad_memory *bits; /* a list of loose_bits; NULL: none */
 } job;
 
 /* Places the pieces one after the other, as in a common allocation. */
@@ -154,22 +154,133 @@ find_pinned(job *self)
 }
 
 static ad_status
-copy_pieces(job *self, ad_error *err)
+copy_piece(job *self, const ad_piece *at, void *target, int64_t target_offset,
+           ad_error *err)
 {
     const ad_context host = {.device = AD_CPU};
+    ad_context context = at->on_host ? host : self->session.source;
+    const ad_block_copy copy = {
+        .target = ad_span_at(self->session.target, target, target_offset),
+        .source = ad_span_at(context, at->source, at->offset),
+        .width = (size_t)at->nbytes,
+        .height = 1,
+    };
+    return ad_session_copy(&self->session, &copy, err);
+}
+
+/* Copies the rows' bits to the first ones of the piece, by a kernel, which
+ * reads memory of its own device only: other bytes are copied there before. */
+static ad_status
+copy_bits(job *self, const ad_piece *at, ad_error *err)
+{
+    ad_session session = self->session;
+    const void *source = at->source;
+    ad_owner *bytes = NULL;
+    ad_launch launch = {
+        .kernel = AD_KERNEL_COPY_BITS,
+        .target.offset = (uint64_t)at->target_offset,
+        .bit_offset = at->offset * 8 + at->shift,
+        .length = at->n_bits,
+        .numbers = {0, AD_BITS_COPY, at->nbytes * 8 - at->n_bits},
+    };
+    if (!ad_device_equal(session.source.device, session.target.device)) {
+        void *copy;
+        AD_RETURN_IF_ERR(ad_session_allocate(&self->session, at->nbytes, &copy,
+                                             &bytes, err));
+        ad_status status = copy_piece(self, at, copy, 0, err);
+        if (status != AD_OK) {
+            ad_session_abandon(&self->session, NULL, NULL, bytes);
+            ad_owner_unref(bytes);
+            return status;
+        }
+        self->session.source = session.target;
+        source = copy;
+        launch.bit_offset = at->shift;
+    }
+    ad_status status =
+        ad_session_kernel(&self->session, source, at->target, launch, err);
+    self->session.source = session.source;
+    ad_owner_unref(bytes);
+    return status;
+}
+
+static ad_status
+copy_pieces(job *self, ad_error *err)
+{
+    bool by_kernel = !ad_host_accessible(self->device);
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         const ad_piece *at = &self->plan.pieces.items[i];
-        ad_context context = at->on_host ? host : self->session.source;
-        const ad_block_copy copy = {
-            .target = ad_span_at(self->session.target, target_of(self, at),
-                                 at->target_offset),
-            .source = ad_span_at(context, at->source, at->offset),
-            .width = (size_t)at->nbytes,
-            .height = 1,
-        };
-        AD_RETURN_IF_ERR(ad_session_copy(&self->session, &copy, err));
+        AD_RETURN_IF_ERR(at->n_bits > 0 && by_kernel
+                             ? copy_bits(self, at, err)
+                             : copy_piece(self, at, target_of(self, at),
+                                          at->target_offset, err));
     }
     return AD_OK;
+}
+
+/* --- bits in host memory ------------------------------------------------- */
+
+/* The bytes of a bitmap that was copied as it is. */
+typedef struct loose_bits {
+    uint8_t *data;
+    int shift; /* number of the rows' first bit */
+    int64_t n; /* rows */
+    int64_t nbytes;
+} loose_bits;
+
+static void
+settle(const loose_bits *self)
+{
+    uint8_t *data = self->data;
+    int shift = self->shift;
+    int64_t end = ad_bitmap_bytes(self->n);
+    for (int64_t i = 0; shift != 0 && i < self->nbytes; i++) {
+        int next = i + 1 < self->nbytes ? data[i + 1] : 0;
+        data[i] = (uint8_t)(data[i] >> shift | next << (8 - shift));
+    }
+    if (self->n % 8 != 0) {
+        data[end - 1] &= (uint8_t)((1 << self->n % 8) - 1);
+    }
+    memset(data + end, 0, (size_t)(self->nbytes - end));
+}
+
+/* Lists the bits that the host settles once they are in its memory. */
+static ad_status
+list_bits(job *self, ad_error *err)
+{
+    size_t n = 0;
+    ad_memory *list;
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        n += self->plan.pieces.items[i].n_bits > 0;
+    }
+    if (n == 0 || !ad_host_accessible(self->device)) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(
+        ad_memory_new((int64_t)(n * sizeof(loose_bits)), &list, err));
+    self->bits = list;
+    loose_bits *next = list->data;
+    for (size_t i = 0; i < self->plan.pieces.n; i++) {
+        const ad_piece *at = &self->plan.pieces.items[i];
+        if (at->n_bits > 0) {
+            *next++ = (loose_bits){
+                .data = (uint8_t *)at->target + at->target_offset,
+                .shift = at->shift,
+                .n = at->n_bits,
+                .nbytes = at->nbytes,
+            };
+        }
+    }
+    return AD_OK;
+}
+
+static void
+settle_bits(const ad_memory *list)
+{
+    int64_t nbytes = list != NULL ? list->nbytes : 0;
+    for (int64_t i = 0; i < nbytes / (int64_t)sizeof(loose_bits); i++) {
+        settle((const loose_bits *)list->data + i);
+    }
 }
 
 /* Keeps the host memory that the copy reads: the plan's own, and the source if
@@ -211,6 +322,7 @@ submit(job *self, const ad_array *array, ad_error *err)
 {
     AD_RETURN_IF_ERR(allocate(self, err));
     AD_RETURN_IF_ERR(keep_host_memory(self, array, err));
+    AD_RETURN_IF_ERR(list_bits(self, err));
     AD_RETURN_IF_ERR(record_stream(self, array, err));
     self->pinned = find_pinned(self);
     if (ad_device_equal(self->session.memory.device, AD_CPU)) {
@@ -234,6 +346,9 @@ run(job *self, const ad_array *array, ad_error *err)
         memcpy(self->plan.pieces.items[0].target, self->pinned,
                (size_t)self->nbytes);
     }
+    if (!self->is_ahead) {
+        settle_bits(self->bits);
+    }
     return AD_OK;
 }
 
@@ -242,15 +357,13 @@ static ad_status
 take_pieces(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
     job *self = (job *)map;
-    const ad_piece *pieces = self->next;
-    self->next += node->spec.n_buffers;
+    const ad_piece *pieces = ad_plan_next(&self->plan, node);
     for (int64_t i = 0; i < node->spec.n_buffers; i++) {
         node->buffers[i] =
             pieces[i].nbytes > 0
                 ? (const char *)pieces[i].target + pieces[i].target_offset
                 : NULL;
     }
-    ad_plan_set_rows(node, pieces);
     node->spec.device = self->device;
     node->spec.owner = self->memory;
     node->spec.sync = self->sync;
@@ -269,6 +382,7 @@ job_clear(job *self)
     free(self->owners);
     ad_owner_unref(self->memory);
     ad_owner_unref(self->host);
+    ad_owner_unref(self->bits != NULL ? &self->bits->base : NULL);
     ad_sync_unref(self->sync);
     ad_owner_unref(ad_session_take_staging(&self->session));
     ad_plan_clear(&self->plan);
@@ -287,6 +401,14 @@ copy_via_host(const ad_array *array, ad_device target,
     return status;
 }
 
+/* The end of the move settles the bits. */
+static void
+hand_over_bits(job *self, ad_array_move *ahead)
+{
+    ahead->bits = self->bits;
+    self->bits = NULL;
+}
+
 /* The end of the move reads the staging buffer. */
 static void
 hand_over_staging(job *self, ad_array_move *ahead)
@@ -300,8 +422,9 @@ hand_over_staging(job *self, ad_array_move *ahead)
 /* With `ahead`, whose array `out` is, the host does not wait: out->sync signals
  * that the memory has been written, also where it is host memory. */
 static ad_status
-copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
-     bool is_borrowed, ad_array_move *ahead, ad_array *out, ad_error *err)
+copy_on_stream(const ad_array *array, ad_device target,
+               const ad_stream_choice *stream, bool is_borrowed,
+               ad_array_move *ahead, ad_array *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = array->device,
@@ -336,14 +459,16 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
         status = run(&self, array, err);
     }
     if (status == AD_OK) {
-        self.next = self.plan.pieces.items;
         status = ad_map_buffers(array, &self.map, out, err);
     }
     if (status != AD_OK) {
         ad_session_abandon(&self.session, array->owner, self.host,
                            self.memory);
-    } else if (ahead != NULL && self.pinned != NULL) {
-        hand_over_staging(&self, ahead);
+    } else if (ahead != NULL) {
+        hand_over_bits(&self, ahead);
+        if (self.pinned != NULL) {
+            hand_over_staging(&self, ahead);
+        }
     }
     int64_t nbytes = self.nbytes;
     job_clear(&self);
@@ -354,6 +479,20 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
                         : "the array was asked for on that device");
     }
     return status;
+}
+
+static ad_status
+copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
+     bool is_borrowed, ad_array_move *ahead, ad_array *out, ad_error *err)
+{
+    ad_error unused;
+    ad_error *why = err != NULL ? err : &unused;
+    ad_status status =
+        copy_on_stream(array, target, stream, is_borrowed, ahead, out, why);
+    /* Bits need a kernel. The host can move them, too. */
+    return status != AD_OK && ad_error_has_reason(why, "kernel")
+               ? copy_via_host(array, target, stream, out, err)
+               : status;
 }
 
 ad_status
@@ -414,6 +553,8 @@ ad_array_move_drop(ad_array_move *self)
     }
     ad_owner_unref(self->staging);
     self->staging = NULL;
+    ad_owner_unref(self->bits != NULL ? &self->bits->base : NULL);
+    self->bits = NULL;
     ad_array_clear(&self->array);
 }
 
@@ -442,6 +583,8 @@ ad_array_move_end(ad_array_move *self, ad_array *out, ad_error *err)
         read_staging(self);
         ad_owner_unref(self->staging);
     }
+    settle_bits(self->bits);
+    ad_owner_unref(self->bits != NULL ? &self->bits->base : NULL);
     *out = self->array;
     *self = (ad_array_move){.staging = NULL};
     return AD_OK;

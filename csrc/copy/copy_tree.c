@@ -7,14 +7,10 @@
 #include "base/unaligned.h"
 #include "device/backend.h"
 
-#define VIEW_SIZE 16
-#define MAX_INLINE 12 /* bytes of a value that a view contains itself */
-
 /* --- reading ------------------------------------------------------------- */
 
-/* Allocates host memory that the plan keeps. */
-static ad_status
-allocate_host(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
+ad_status
+ad_plan_allocate(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
 {
     ad_memory *memory;
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
@@ -24,9 +20,9 @@ allocate_host(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
     return AD_OK;
 }
 
-static ad_status
-read_source(ad_plan *plan, const ad_array *view, const void *data,
-            int64_t offset, int64_t nbytes, void *out, ad_error *err)
+ad_status
+ad_plan_read(ad_plan *plan, const ad_array *view, const void *data,
+             int64_t offset, int64_t nbytes, void *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = view->device,
@@ -43,15 +39,77 @@ read_source(ad_plan *plan, const ad_array *view, const void *data,
                            (size_t)nbytes, out, err);
 }
 
-static void
-write_offset(void *indices, bool is_wide, int64_t i, int64_t value)
+ad_status
+ad_plan_bring_to_host(ad_plan *plan, const ad_array *view, ad_piece *piece,
+                      ad_error *err)
 {
-    int32_t narrow = (int32_t)value;
-    if (is_wide) {
-        memcpy((char *)indices + i * 8, &value, sizeof(value));
-    } else {
-        memcpy((char *)indices + i * 4, &narrow, sizeof(narrow));
+    void *copy;
+    if (piece->nbytes == 0) {
+        return AD_OK;
     }
+    if (ad_host_accessible(view->device)) {
+        return ad_sync_wait(view->sync, "a copy", err);
+    }
+    AD_RETURN_IF_ERR(ad_plan_allocate(plan, piece->nbytes, &copy, err));
+    AD_RETURN_IF_ERR(ad_plan_read(plan, view, piece->source, piece->offset,
+                                  piece->nbytes, copy, err));
+    piece->source = copy;
+    piece->offset = 0;
+    piece->on_host = true;
+    return AD_OK;
+}
+
+ad_status
+ad_plan_replace(ad_plan *plan, ad_piece *piece, void **out, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_plan_allocate(plan, piece->nbytes, out, err));
+    piece->source = *out;
+    piece->offset = 0;
+    piece->on_host = true;
+    return AD_OK;
+}
+
+/* --- bits ---------------------------------------------------------------- */
+
+static bool
+has_clean_end(const ad_piece *piece, int64_t n_bits)
+{
+    const uint8_t *bytes = ad_piece_data(piece);
+    return n_bits % 8 == 0 || bytes[n_bits / 8] >> (n_bits % 8) == 0;
+}
+
+/* Plans a buffer of one bit per row. */
+static ad_status
+plan_bits(ad_plan *plan, const ad_array *view, ad_piece *piece, ad_error *err)
+{
+    int64_t n = view->length;
+    int shift = (int)(view->offset % 8);
+    if (piece->source == NULL || n == 0) {
+        return AD_OK;
+    }
+    if (view->device.type != ARROW_DEVICE_CPU) {
+        piece->shift = shift;
+        piece->n_bits = shift != 0 || n % 8 != 0 ? n : 0;
+        return AD_OK;
+    }
+    if (shift == 0 && has_clean_end(piece, n)) {
+        return AD_OK;
+    }
+    void *bits;
+    const void *old = ad_piece_data(piece);
+    piece->nbytes = ad_bitmap_bytes(n);
+    AD_RETURN_IF_ERR(ad_plan_replace(plan, piece, &bits, err));
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_COPY_BITS,
+        .source.data = (void *)old,
+        .target.data = bits,
+        .bit_offset = shift,
+        .length = n,
+        .numbers = {0, AD_BITS_COPY, piece->nbytes * 8 - n},
+        .n_items = 1,
+    };
+    ad_kernel_run_on_host(&launch);
+    return AD_OK;
 }
 
 /* --- offsets ------------------------------------------------------------- */
@@ -68,279 +126,134 @@ fail_range(int64_t first, int64_t end, ad_error *err)
 /* The offsets are ready. The offsets of a slice are compared with the node's
  * last one on the host only: on a device that costs another read. */
 static ad_status
-check_range(const ad_array *view, bool is_wide, const ad_piece *piece,
+check_range(const ad_array *view, bool is_wide, int64_t first, int64_t end,
             ad_error *err)
 {
     const struct ArrowArray *node = view->node;
-    if (piece->first < 0 || piece->first > piece->end) {
-        return fail_range(piece->first, piece->end, err);
+    if (first < 0 || first > end) {
+        return fail_range(first, end, err);
     }
     if (ad_host_accessible(view->device)) {
         int64_t last = ad_offset_at(node->buffers[1], is_wide,
                                     node->offset + node->length);
-        if (piece->end > last) {
-            return fail_range(piece->end, last, err);
+        if (end > last) {
+            return fail_range(end, last, err);
         }
     }
     return AD_OK;
 }
 
-/* Rebases the offsets of a slice to start at 0. */
+/* Writes `n` offsets less `first`. */
 static ad_status
-rebase_slice_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
-                     ad_piece *piece, ad_error *err)
+rebase(const void *offsets, bool is_wide, int64_t n, int64_t first, void *out,
+       ad_error *err)
 {
-    bool is_wide = type->wide_offsets;
-    int64_t n = view->length + 1;
-    void *offsets;
-    AD_RETURN_IF_ERR(allocate_host(plan, piece->nbytes, &offsets, err));
-    AD_RETURN_IF_ERR(read_source(plan, view, piece->source, piece->offset,
-                                 piece->nbytes, offsets, err));
-    piece->first = ad_offset_at(offsets, is_wide, 0);
-    piece->end = ad_offset_at(offsets, is_wide, n - 1);
-    AD_RETURN_IF_ERR(check_range(view, is_wide, piece, err));
     for (int64_t i = 0; i < n; i++) {
         int64_t at;
-        if (__builtin_sub_overflow(ad_offset_at(offsets, is_wide, i),
-                                   piece->first, &at)) {
-            return fail_range(1, 0, err);
+        if (__builtin_sub_overflow(ad_offset_at(offsets, is_wide, i), first,
+                                   &at) ||
+            (!is_wide && at != (int32_t)at)) {
+            return fail_range(first, ad_offset_at(offsets, is_wide, i), err);
         }
-        write_offset(offsets, is_wide, i, at);
+        ad_put_int(out, is_wide ? 8 : 4, i, at);
     }
-    piece->source = offsets;
-    piece->offset = 0;
-    piece->on_host = true;
     return AD_OK;
 }
 
-/* Plans the offsets buffer. `known_end` is the end of the data if all rows are
- * selected and it is known without a read; else -1. */
+/* Plans offsets that the host can read: they start at 0 in the copy. */
+static ad_status
+plan_read_offsets(ad_plan *plan, const ad_array *view, bool is_wide,
+                  ad_piece *piece, ad_row_range *range, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_plan_bring_to_host(plan, view, piece, err));
+    const void *offsets = ad_piece_data(piece);
+    int64_t first = ad_offset_at(offsets, is_wide, 0);
+    int64_t end = ad_offset_at(offsets, is_wide, view->length);
+    AD_RETURN_IF_ERR(check_range(view, is_wide, first, end, err));
+    *range = (ad_row_range){first, end - first};
+    if (first == 0) {
+        return AD_OK;
+    }
+    void *rebased;
+    AD_RETURN_IF_ERR(ad_plan_replace(plan, piece, &rebased, err));
+    return rebase(offsets, is_wide, view->length + 1, first, rebased, err);
+}
+
+/* Plans the offsets buffer; *range is the range of data that the rows refer
+ * to. `known_end` is the end of the data where all rows are selected and it is
+ * known without a read; else -1. */
 static ad_status
 plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
-             int64_t known_end, ad_piece *piece, ad_error *err)
+             int64_t known_end, ad_piece *piece, ad_row_range *range,
+             ad_error *err)
 {
-    int64_t width = type->wide_offsets ? 8 : 4;
+    bool is_wide = type->wide_offsets;
+    int64_t width = is_wide ? 8 : 4;
     int64_t last;
+    *range = (ad_row_range){0, 0};
     if (piece->source == NULL || view->length == 0) {
         piece->nbytes = 0;
         return AD_OK;
     }
     piece->nbytes += width; /* the last offset */
-    if (view->offset != 0) {
-        return rebase_slice_offsets(plan, view, type, piece, err);
+    if (ad_host_accessible(view->device) || view->offset != 0) {
+        return plan_read_offsets(plan, view, is_wide, piece, range, err);
     }
-    piece->end = known_end;
-    if (known_end >= 0) {
+    range->n = known_end;
+    if (known_end >= 0 && !ad_plan_is_slice(view)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(read_source(plan, view, piece->source,
-                                 view->length * width, width, &last, err));
-    piece->end = ad_offset_at(&last, type->wide_offsets, 0);
-    return check_range(view, type->wide_offsets, piece, err);
+    AD_RETURN_IF_ERR(ad_plan_read(plan, view, piece->source,
+                                  view->length * width, width, &last, err));
+    range->n = ad_offset_at(&last, is_wide, 0);
+    return check_range(view, is_wide, 0, range->n, err);
 }
 
-/* --- buffers of a node --------------------------------------------------- */
-
-ad_status
-ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
-                     ad_error *err)
-{
-    const struct ad_backend *backend;
-    ad_memory_info info;
-    ad_context hint = {.device = view->device};
-    *out = true;
-    if (ad_host_accessible(view->device)) {
-        return AD_OK;
-    }
-    if (view->sync != NULL) {
-        hint.handle = view->sync->context.handle;
-    }
-    AD_RETURN_IF_ERR(ad_backend_open(view->device.type, &backend, err));
-    AD_RETURN_IF_ERR(backend->classify(data, hint, &info, err));
-    *out = info.kind == AD_MEMORY_UNREGISTERED || info.host_accessible;
-    return AD_OK;
-}
-
-/* A view whose value does not fit into it: the data buffer that has the value,
- * and the range of bytes there. */
-typedef struct long_view {
-    int32_t buffer;
-    int64_t first;
-    int64_t end;
-} long_view;
-
-/* False for an inline value, and for a view that is not within the pieces
- * `data`, as that of a null row may be. */
-static bool
-read_long_view(const char *view, const ad_piece *data, int64_t n_data,
-               long_view *out)
-{
-    int32_t numbers[4]; /* size, prefix, buffer, offset */
-    memcpy(numbers, view, sizeof(numbers));
-    *out =
-        (long_view){numbers[2], numbers[3], (int64_t)numbers[3] + numbers[0]};
-    return numbers[0] > MAX_INLINE && out->buffer >= 0 &&
-           out->buffer < n_data && out->first >= data[out->buffer].offset &&
-           out->end <= data[out->buffer].offset + data[out->buffer].nbytes;
-}
-
-/* The bytes of the data buffers that n views refer to become the pieces. */
-static void
-narrow_data(const char *views, int64_t n, ad_piece *data, int64_t n_data,
-            long_view *ranges)
-{
-    long_view at;
-    for (int64_t i = 0; i < n_data; i++) {
-        ranges[i] = (long_view){.first = data[i].nbytes};
-    }
-    for (int64_t i = 0; i < n; i++) {
-        if (read_long_view(views + i * VIEW_SIZE, data, n_data, &at)) {
-            long_view *range = &ranges[at.buffer];
-            range->first = at.first < range->first ? at.first : range->first;
-            range->end = at.end > range->end ? at.end : range->end;
-        }
-    }
-    for (int64_t i = 0; i < n_data; i++) {
-        bool is_used = ranges[i].end > ranges[i].first;
-        data[i].offset = is_used ? ranges[i].first : 0;
-        data[i].nbytes = is_used ? ranges[i].end - ranges[i].first : 0;
-    }
-}
-
-/* Narrows the data buffers of a slice to what its views refer to, and makes
- * the views relative to that. Views that are out of range stay so. */
-static ad_status
-narrow_views(ad_plan *plan, ad_piece *views, ad_piece *data, int64_t n_data,
-             ad_error *err)
-{
-    void *copy, *ranges;
-    const int64_t n = views->nbytes / VIEW_SIZE;
-    const char *old = (const char *)views->source + views->offset;
-    const int64_t size = n_data * (int64_t)sizeof(long_view);
-    AD_RETURN_IF_ERR(allocate_host(plan, size, &ranges, err));
-    AD_RETURN_IF_ERR(allocate_host(plan, n * VIEW_SIZE, &copy, err));
-    narrow_data(old, n, data, n_data, ranges);
-    for (int64_t i = 0; i < n; i++) {
-        char *view = (char *)copy + i * VIEW_SIZE;
-        long_view at;
-        memcpy(view, old + i * VIEW_SIZE, VIEW_SIZE);
-        if (read_long_view(view, data, n_data, &at)) {
-            int32_t offset = (int32_t)(at.first - data[at.buffer].offset);
-            memcpy(view + 12, &offset, sizeof(offset));
-        }
-    }
-    if (n > 0) {
-        views->source = copy;
-        views->offset = 0;
-        views->on_host = true;
-    }
-    return AD_OK;
-}
-
-/* Views may point anywhere in their data buffers, so these are copied whole,
- * except for a slice that the host can read. */
-static ad_status
-plan_views(ad_plan *plan, const ad_array *view, ad_piece *pieces,
-           ad_error *err)
-{
-    int64_t n_data = view->node->n_buffers - 3;
-    ad_piece *sizes_piece = &pieces[2 + n_data];
-    void *sizes;
-    bool on_host;
-    if (sizes_piece->source == NULL || n_data <= 0) {
-        return AD_OK;
-    }
-    AD_RETURN_IF_ERR(
-        ad_sizes_are_on_host(view, sizes_piece->source, &on_host, err));
-    AD_RETURN_IF_ERR(allocate_host(plan, n_data * 8, &sizes, err));
-    if (on_host) {
-        AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "a copy", err));
-        memcpy(sizes, sizes_piece->source, (size_t)n_data * 8);
-    } else {
-        AD_RETURN_IF_ERR(read_source(plan, view, sizes_piece->source, 0,
-                                     n_data * 8, sizes, err));
-    }
-    *sizes_piece =
-        (ad_piece){.source = sizes, .nbytes = n_data * 8, .on_host = true};
-    for (int64_t i = 0; i < n_data; i++) {
-        pieces[2 + i].nbytes = ad_offset_at(sizes, true, i);
-        if (pieces[2 + i].nbytes < 0) {
-            return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                           "size %" PRId64 " of the variadic buffers is "
-                           "%" PRId64 ", expected at least 0",
-                           i, pieces[2 + i].nbytes);
-        }
-    }
-    if (view->length == view->node->length ||
-        !ad_host_accessible(view->device)) {
-        return AD_OK;
-    }
-    AD_RETURN_IF_ERR(narrow_views(plan, &pieces[1], &pieces[2], n_data, err));
-    for (int64_t i = 0; i < n_data; i++) {
-        memcpy((char *)sizes + i * 8, &pieces[2 + i].nbytes, 8);
-    }
-    return AD_OK;
-}
+/* --- nodes --------------------------------------------------------------- */
 
 /* The end of a list's child, if it is known without a read; else -1. */
 static int64_t
 known_end_of(const ad_array *view, const ad_type *type)
 {
-    bool is_whole = view->length == view->node->length;
-    return type->layout == AD_LAYOUT_LIST && is_whole
-               ? view->node->children[0]->length
-               : -1;
+    return type->layout == AD_LAYOUT_LIST ? view->node->children[0]->length
+                                          : -1;
 }
 
-/* Bits are copied as whole bytes. */
 static ad_status
-plan_buffers(ad_plan *plan, const ad_array *view, const ad_type *type,
-             ad_piece *pieces, ad_error *err)
+plan_offset_type(ad_plan *plan, const ad_array *view, const ad_type *type,
+                 ad_piece *pieces, ad_row_range *below, ad_error *err)
 {
-    for (int64_t i = 0; i < view->node->n_buffers; i++) {
-        int64_t bits = ad_type_row_bits(type, i);
-        int64_t end = ad_bitmap_bytes((view->offset + view->length) * bits);
-        pieces[i].offset = view->offset * bits / 8;
-        pieces[i].nbytes = end - pieces[i].offset;
-    }
-    if (type->layout == AD_LAYOUT_VIEWS) {
-        return plan_views(plan, view, pieces, err);
-    }
-    if (type->layout != AD_LAYOUT_OFFSETS && type->layout != AD_LAYOUT_LIST) {
-        return AD_OK;
-    }
+    ad_row_range range;
     AD_RETURN_IF_ERR(plan_offsets(plan, view, type, known_end_of(view, type),
-                                  &pieces[1], err));
-    if (type->layout == AD_LAYOUT_OFFSETS) {
-        pieces[2].offset = pieces[1].first;
-        pieces[2].nbytes = pieces[1].end - pieces[1].first;
+                                  &pieces[1], &range, err));
+    if (type->layout == AD_LAYOUT_LIST) {
+        *below = range;
+    } else {
+        pieces[2].offset = range.first;
+        pieces[2].nbytes = range.n;
     }
     return AD_OK;
 }
 
-/* --- nodes --------------------------------------------------------------- */
-
-/* Number of rows before the slice that are copied with it, because bits are
- * copied as whole bytes. */
-static int64_t
-leading_rows(const ad_array *view, const ad_type *type)
+/* The buffers that refer to something, and the rows of the children. */
+static ad_status
+plan_references(ad_plan *plan, const ad_array *view, const ad_type *type,
+                ad_piece *pieces, ad_row_range *below, ad_error *err)
 {
-    const void *const *buffers = view->node->buffers;
-    bool has_bits = (type->has_validity && buffers[0] != NULL) ||
-                    (type->layout == AD_LAYOUT_FIXED && type->bit_width == 1);
-    return has_bits && view->length > 0 ? view->offset % 8 : 0;
-}
-
-void
-ad_plan_set_rows(ad_mapped_node *node, const ad_piece *pieces)
-{
-    /* The children of a run-end array are copied whole. */
-    if (node->type.id != AD_TYPE_RUN_END) {
-        node->spec.offset = leading_rows(node->view, &node->type);
-    }
-    if (node->type.layout == AD_LAYOUT_LIST) {
-        node->first_below = pieces[1].first;
-        node->n_below = pieces[1].end - pieces[1].first;
+    switch (type->layout) {
+        case AD_LAYOUT_VIEWS:
+            return ad_plan_views(plan, view, pieces, err);
+        case AD_LAYOUT_OFFSETS:
+        case AD_LAYOUT_LIST:
+            return plan_offset_type(plan, view, type, pieces, below, err);
+        case AD_LAYOUT_LIST_VIEW:
+            return ad_plan_list_view(plan, view, type, pieces, below, err);
+        case AD_LAYOUT_DENSE_UNION:
+            return ad_plan_dense_union(plan, view, type, pieces, below, err);
+        default:
+            return type->id == AD_TYPE_RUN_END
+                       ? ad_plan_runs(plan, view, below, err)
+                       : AD_OK;
     }
 }
 
@@ -348,19 +261,34 @@ static ad_status
 plan_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
     ad_plan *plan = (ad_plan *)map;
-    ad_array rows = *node->view;
-    int64_t leading = leading_rows(&rows, &node->type);
+    const ad_array *view = node->view;
+    const ad_array *runs = plan->runs;
     size_t n = (size_t)node->spec.n_buffers;
+    size_t n_below = (size_t)node->spec.n_children;
+    plan->runs = NULL;
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->pieces, n, err));
+    AD_RETURN_IF_ERR(ad_list_reserve(&plan->ranges, n_below, err));
     ad_piece *pieces = &plan->pieces.items[plan->pieces.n];
     plan->pieces.n += n;
     for (size_t i = 0; i < n; i++) {
-        pieces[i] = (ad_piece){.source = node->buffers[i]};
+        int64_t bits = ad_type_row_bits(&node->type, (int64_t)i);
+        int64_t end = ad_bitmap_bytes((view->offset + view->length) * bits);
+        pieces[i] = (ad_piece){.source = node->buffers[i],
+                               .offset = view->offset * bits / 8};
+        pieces[i].nbytes = view->length > 0 ? end - pieces[i].offset : 0;
+        if (bits == 1) {
+            AD_RETURN_IF_ERR(plan_bits(plan, view, &pieces[i], err));
+        }
     }
-    rows.offset -= leading;
-    rows.length += leading;
-    AD_RETURN_IF_ERR(plan_buffers(plan, &rows, &node->type, pieces, err));
-    ad_plan_set_rows(node, pieces);
+    AD_RETURN_IF_ERR(plan_references(plan, view, &node->type, pieces,
+                                     node->rows_below, err));
+    if (runs != NULL) {
+        AD_RETURN_IF_ERR(
+            ad_plan_run_ends(plan, view, &node->type, runs, &pieces[1], err));
+    }
+    for (size_t i = 0; i < n_below; i++) {
+        plan->ranges.items[plan->ranges.n++] = node->rows_below[i];
+    }
     return AD_OK;
 }
 
@@ -372,6 +300,18 @@ ad_plan_make(const ad_array *array, const ad_session *reading, ad_plan *out,
     return ad_map_buffers(array, &out->map, NULL, err);
 }
 
+const ad_piece *
+ad_plan_next(ad_plan *plan, ad_mapped_node *node)
+{
+    const ad_piece *pieces = &plan->pieces.items[plan->next_piece];
+    plan->next_piece += (size_t)node->spec.n_buffers;
+    for (int64_t i = 0; i < node->spec.n_children; i++) {
+        node->rows_below[i] = plan->ranges.items[plan->next_range++];
+    }
+    node->spec.offset = 0;
+    return pieces;
+}
+
 void
 ad_plan_clear(ad_plan *plan)
 {
@@ -379,5 +319,6 @@ ad_plan_clear(ad_plan *plan)
         ad_owner_unref(plan->allocations.items[i]);
     }
     free(plan->allocations.items);
+    free(plan->ranges.items);
     free(plan->pieces.items);
 }

@@ -16,9 +16,11 @@ typedef struct ad_piece {
     int64_t nbytes;
     bool on_host; /* the source is host memory, whatever the tree's device
                      is */
-    /* Of an offsets buffer: the range of data that the rows refer to. */
-    int64_t first;
-    int64_t end;
+    /* Bits that are not in place yet: the rows' bits begin at bit `shift` of
+     * the first byte, and the bits after them are not zeroed. `n_bits` is 0
+     * for all other buffers, and for those of CPU memory. */
+    int shift;
+    int64_t n_bits;
     /* Location of the copy; not set by the plan. */
     void *target;
     int64_t target_offset;
@@ -27,25 +29,36 @@ typedef struct ad_piece {
 typedef struct ad_plan {
     ad_buffer_map map;
     AD_LIST(ad_piece) pieces;        /* in the order of ad_map_buffers() */
+    AD_LIST(ad_row_range) ranges;    /* rows_below of all nodes */
     AD_LIST(ad_owner *) allocations; /* host memory that contains pieces */
     const ad_session *reading; /* borrowed, or `own`; NULL: none is open */
     ad_session own;
+    const ad_array *runs; /* the parent of the run ends that come next */
+    size_t next_piece;    /* see ad_plan_next() */
+    size_t next_range;
 } ad_plan;
 
-/* Plans the copy of `array`. Bit offsets stay the same modulo 8. The offsets
- * of a slice, and its views where the host reads the array, are rebased in
- * host memory, so that only the data that they refer to are copied. Sizes in
- * device memory are read in the session `reading`, which must outlive the
- * plan; if it is NULL, the first read opens a session. Reads block. The plan
- * must be cleared on failure too. */
+/* Plans the copy of `array`. The copy has the rows of `array` only, and
+ * begins with them: every node has offset 0, and children have the rows that
+ * their parent's rows refer to. Dictionaries are copied whole. The offsets,
+ * views and run ends that change are written in host memory, and so are bits
+ * of CPU memory that begin within a byte or do not end with zeros.
+ *
+ * On a device some is copied whole, so that nothing has to be read: the
+ * children of lists and list views, and the data of views and unions, unless
+ * they are sliced.
+ *
+ * Sizes, offsets, views and run ends in device memory are read in the session
+ * `reading`, which must outlive the plan; if it is NULL, the first read opens a
+ * session. Reads block. The plan must be cleared on failure too. */
 AD_MUST_CHECK ad_status ad_plan_make(const ad_array *array,
                                      const ad_session *reading, ad_plan *out,
                                      ad_error *err);
 void ad_plan_clear(ad_plan *plan);
 
-/* Sets the rows of a copied node and of its children; `pieces` are the planned
- * buffers of the node. */
-void ad_plan_set_rows(ad_mapped_node *node, const ad_piece *pieces);
+/* For a callback of ad_map_buffers(): sets the rows of the next node of the
+ * copy and of its children. Returns its planned buffers. */
+const ad_piece *ad_plan_next(ad_plan *plan, ad_mapped_node *node);
 
 /* Finds whether the sizes of a view's buffers are in host memory. Producers
  * differ here; memory that the device's runtime does not know is host
@@ -53,5 +66,68 @@ void ad_plan_set_rows(ad_mapped_node *node, const ad_piece *pieces);
 AD_MUST_CHECK ad_status ad_sizes_are_on_host(const ad_array *view,
                                              const void *data, bool *out,
                                              ad_error *err);
+
+/* --- for the files of the plan ------------------------------------------- */
+
+/* Where the host reads a piece. */
+static inline const void *
+ad_piece_data(const ad_piece *piece)
+{
+    return (const char *)piece->source + piece->offset;
+}
+
+/* Whether the rows may be fewer than those that the node's buffers are for. */
+static inline bool
+ad_plan_is_slice(const ad_array *view)
+{
+    return view->offset != 0 || view->length != view->node->length;
+}
+
+/* Whether the host is to read the buffers, so that no more is copied than the
+ * rows need. On a device that costs a wait. */
+static inline bool
+ad_plan_is_worth_reading(const ad_array *view)
+{
+    return ad_host_accessible(view->device) || ad_plan_is_slice(view);
+}
+
+/* Allocates host memory that the plan keeps. */
+AD_MUST_CHECK ad_status ad_plan_allocate(ad_plan *plan, int64_t nbytes,
+                                         void **out, ad_error *err);
+
+/* Reads memory of the view's device. Blocks. */
+AD_MUST_CHECK ad_status ad_plan_read(ad_plan *plan, const ad_array *view,
+                                     const void *data, int64_t offset,
+                                     int64_t nbytes, void *out, ad_error *err);
+
+/* Makes a piece readable by the host. Blocks. */
+AD_MUST_CHECK ad_status ad_plan_bring_to_host(ad_plan *plan,
+                                              const ad_array *view,
+                                              ad_piece *piece, ad_error *err);
+
+/* Replaces a piece by as many bytes of new host memory, which the caller
+ * fills. */
+AD_MUST_CHECK ad_status ad_plan_replace(ad_plan *plan, ad_piece *piece,
+                                        void **out, ad_error *err);
+
+/* What a layout needs beside its rows (copy_references.c): they narrow what
+ * the rows refer to, and set the rows of the children, `below`. */
+AD_MUST_CHECK ad_status ad_plan_views(ad_plan *plan, const ad_array *view,
+                                      ad_piece *pieces, ad_error *err);
+AD_MUST_CHECK ad_status ad_plan_list_view(ad_plan *plan, const ad_array *view,
+                                          const ad_type *type,
+                                          ad_piece *pieces,
+                                          ad_row_range *below, ad_error *err);
+AD_MUST_CHECK ad_status
+ad_plan_dense_union(ad_plan *plan, const ad_array *view, const ad_type *type,
+                    ad_piece *pieces, ad_row_range *below, ad_error *err);
+AD_MUST_CHECK ad_status ad_plan_runs(ad_plan *plan, const ad_array *view,
+                                     ad_row_range *below, ad_error *err);
+/* Makes run ends relative to the first row of `parent`; the last run ends with
+ * its last row. `piece` has the ends of the runs of its rows. */
+AD_MUST_CHECK ad_status ad_plan_run_ends(ad_plan *plan, const ad_array *view,
+                                         const ad_type *type,
+                                         const ad_array *parent,
+                                         ad_piece *piece, ad_error *err);
 
 #endif /* AD_COPY_COPY_TREE_H */

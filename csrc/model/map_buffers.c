@@ -3,29 +3,29 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Slices a child to the rows that are mapped. */
+/* Slices child `i` to the rows that are mapped. */
 static ad_status
-slice_child(const ad_mapped_node *node, ad_array *child, ad_error *err)
+slice_child(const ad_mapped_node *node, int64_t i, ad_array *child,
+            ad_error *err)
 {
-    int64_t leading = node->spec.offset;
-    int64_t first = node->first_below, n = node->n_below, size = 1;
+    ad_row_range rows = node->rows_below[i];
+    int64_t size = 1;
     ad_array whole = *child;
-    if (n < 0) {
+    if (rows.n < 0) {
         if (node->type.layout != AD_LAYOUT_VALIDITY &&
             node->type.layout != AD_LAYOUT_SPARSE_UNION) {
             return AD_OK;
         }
-        first = node->view->offset - leading;
-        n = node->view->length + leading;
+        rows = (ad_row_range){node->view->offset, node->view->length};
         size = node->type.id == AD_TYPE_FIXED_LIST ? node->type.list_size : 1;
     }
-    if (__builtin_mul_overflow(first, size, &first) ||
-        __builtin_mul_overflow(n, size, &n) ||
-        ad_array_slice(&whole, first, n, child, NULL) != AD_OK) {
+    if (__builtin_mul_overflow(rows.first, size, &rows.first) ||
+        __builtin_mul_overflow(rows.n, size, &rows.n) ||
+        ad_array_slice(&whole, rows.first, rows.n, child, NULL) != AD_OK) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "the rows refer to %" PRId64 " values from %" PRId64
                        " on, but the child has %" PRId64,
-                       n, first, whole.length);
+                       rows.n, rows.first, whole.length);
     }
     ad_array_clear(&whole);
     return AD_OK;
@@ -38,7 +38,7 @@ map_one_below(ad_buffer_map *map, const ad_mapped_node *node, int64_t i,
     ad_array below;
     bool is_child = i < node->spec.n_children;
     AD_RETURN_IF_ERR(ad_array_below(node->view, i, &below, err));
-    ad_status status = is_child ? slice_child(node, &below, err) : AD_OK;
+    ad_status status = is_child ? slice_child(node, i, &below, err) : AD_OK;
     if (status == AD_OK) {
         status = ad_map_buffers(&below, map, out, err);
     }
@@ -71,15 +71,18 @@ static void
 begin_node(const ad_array *view, ad_array *below, ad_mapped_node *out)
 {
     const struct ArrowArray *node = view->node;
-    const void **buffers = (const void **)&below[node->n_children + 1];
+    ad_row_range *rows_below = (ad_row_range *)&below[node->n_children + 1];
+    const void **buffers = (const void **)&rows_below[node->n_children];
+    for (int64_t i = 0; i < node->n_children; i++) {
+        rows_below[i] = (ad_row_range){0, -1};
+    }
     for (int64_t i = 0; i < node->n_buffers; i++) {
         buffers[i] = node->buffers[i];
     }
     out->view = view;
     out->buffers = buffers;
     out->below = below;
-    out->first_below = 0;
-    out->n_below = -1;
+    out->rows_below = rows_below;
     out->shares_below = false;
     out->spec = (ad_array_spec){
         .schema = view->schema,
@@ -106,6 +109,7 @@ ad_map_buffers(const ad_array *view, ad_buffer_map *map, ad_array *out,
     ad_mapped_node node;
     size_t n_below = (size_t)view->node->n_children + 1;
     size_t nbytes = n_below * sizeof(*node.below) +
+                    (n_below - 1) * sizeof(*node.rows_below) +
                     (size_t)view->node->n_buffers * sizeof(*node.buffers);
     AD_RETURN_IF_ERR(
         ad_type_parse(view->schema.node->format, &node.type, err));

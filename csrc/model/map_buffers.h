@@ -9,6 +9,12 @@
 
 #include "model/array.h"
 
+/* The rows [first, first + n), counted from the array's own offset. */
+typedef struct ad_row_range {
+    int64_t first;
+    int64_t n;
+} ad_row_range;
+
 /* One node, passed to the callback. `spec` is initialized to a node over the
  * buffers of `view`, with its rows, null count, owner and sync. The callback
  * changes what differs. */
@@ -17,12 +23,10 @@ typedef struct ad_mapped_node {
     ad_type type;
     ad_array_spec spec;   /* with the lists `buffers` and `below` */
     const void **buffers; /* spec.n_buffers */
-    /* The range of the children's rows that is mapped, if it is not the range
-     * of the type. That range is, for structs, fixed-size lists and sparse
-     * unions, the rows of the view and spec.offset rows before them; for other
-     * types all rows. */
-    int64_t first_below;
-    int64_t n_below; /* -1: the range of the type */
+    /* The rows of each child that are mapped. {0, -1}: for structs, fixed-size
+     * lists and sparse unions those of the view's rows, for other types
+     * all. */
+    ad_row_range *rows_below;
     /* The new children, followed by the new dictionary. Entries that the
      * callback sets are kept; the others are mapped. */
     ad_array *below;

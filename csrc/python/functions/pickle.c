@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "compute/trim.h"
 #include "copy/copy.h"
 #include "copy/copy_tree.h"
 #include "support/py_owner.h"
@@ -22,11 +21,10 @@ typedef struct parts {
     ad_buffer_map map;
     ad_state *state;
     ad_plan plan;
-    const ad_piece *next; /* of the plan */
-    ad_owner *owner;      /* of all pieces */
-    uint32_t flags;       /* of all buffers */
-    PyObject *numbers;    /* a list of int, see array_parts() */
-    PyObject *buffers;    /* a list of Buffer or None */
+    ad_owner *owner;   /* of all pieces */
+    uint32_t flags;    /* of all buffers */
+    PyObject *numbers; /* a list of int, see array_parts() */
+    PyObject *buffers; /* a list of Buffer or None */
 } parts;
 
 static PyObject *
@@ -49,7 +47,7 @@ add_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 {
     parts *self = (parts *)map;
     int64_t n = node->spec.n_buffers;
-    ad_plan_set_rows(node, self->next);
+    const ad_piece *pieces = ad_plan_next(&self->plan, node);
     const int64_t numbers[] = {node->spec.length, node->spec.offset,
                                node->spec.null_count, n};
     bool is_done = true;
@@ -59,7 +57,7 @@ add_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
     }
     for (int64_t i = 0; is_done && i < n; i++) {
         is_done = ad_py_append(self->buffers,
-                               buffer_of_piece(self, self->next++)) == 0;
+                               buffer_of_piece(self, &pieces[i])) == 0;
     }
     if (!is_done) {
         PyErr_Clear();
@@ -79,27 +77,7 @@ take_parts(parts *self, const ad_array *array, ad_error *err)
         ad_owner_ref(array->owner);
     AD_RETURN_IF_ERR(ad_owner_group_new(
         plan->allocations.items, plan->allocations.n, &self->owner, err));
-    self->next = plan->pieces.items;
     return ad_map_buffers(array, &self->map, NULL, err);
-}
-
-static bool
-has_no_runs(const struct ArrowSchema *a, const struct ArrowSchema *b)
-{
-    return strcmp(a->format, "+r") != 0;
-}
-
-/* A copy takes run ends whole; an array that has been trimmed has those of its
- * rows only. */
-static ad_status
-trim_runs(const ad_array *array, ad_array *out, ad_error *err)
-{
-    if (ad_schema_all(array->schema.node, array->schema.node, has_no_runs) ||
-        ad_array_is_trimmed(array)) {
-        ad_array_share(array, out);
-        return AD_OK;
-    }
-    return ad_array_trim(array, NULL, out, err);
 }
 
 /* (schema, numbers, buffers). `schema` has the parts of the type. `numbers` has
@@ -116,15 +94,10 @@ array_parts(ad_state *state, const ad_array *array)
         .numbers = PyList_New(0),
         .buffers = PyList_New(0),
     };
-    ad_array trimmed;
     PyObject *result = NULL;
     ad_error err;
     if (self.numbers != NULL && self.buffers != NULL) {
-        ad_status status = trim_runs(array, &trimmed, &err);
-        if (status == AD_OK) {
-            status = take_parts(&self, &trimmed, &err);
-            ad_array_clear(&trimmed);
-        }
+        ad_status status = take_parts(&self, array, &err);
         result = status == AD_OK
                      ? Py_BuildValue(
                            "(NNN)", ad_schema_parts(state, array->schema.node),
