@@ -112,6 +112,12 @@ int ad_engine_free(void *base);
  * ad_engine_find does not find it. */
 int ad_engine_free_ordered(uint64_t queue, void *base);
 
+/* The same where nobody can be told of a failure. A destroyed queue has no
+ * later work, so that the memory is freed now. Without memory to enqueue the
+ * free, the host waits for the queue; if that takes too long, the memory stays
+ * allocated. */
+void ad_engine_free_after(uint64_t queue, void *base);
+
 /* Register host memory as REGISTERED, and unregister it. INVALID_VALUE if it
  * overlaps known memory. */
 int ad_engine_register(void *base, size_t nbytes, int device, void *tag);

@@ -426,6 +426,17 @@ ad_engine_free_ordered(uint64_t queue, void *base)
     return status;
 }
 
+void
+ad_engine_free_after(uint64_t queue, void *base)
+{
+    int code = ad_engine_free_ordered(queue, base);
+    if (code == AD_ENGINE_INVALID_QUEUE ||
+        (code == AD_ENGINE_OUT_OF_MEMORY &&
+         ad_engine_queue_synchronize(queue, -1) != AD_ENGINE_TIMEOUT)) {
+        (void)ad_engine_free(base);
+    }
+}
+
 int
 ad_engine_register(void *base, size_t nbytes, int device, void *tag)
 {

@@ -210,16 +210,8 @@ software_deallocate(ad_context context, ad_stream stream, void *data,
                     size_t nbytes)
 {
     (void)ad_engine_enter(SLOT);
-    int code = ad_engine_free_ordered(stream.handle, data);
-    /* A destroyed queue has no later work. Pending work detects the free when
-     * it runs. Without memory to enqueue the free, the host waits for the
-     * queue; if that takes too long, the memory stays allocated. */
-    if (code == AD_ENGINE_INVALID_QUEUE ||
-        (code == AD_ENGINE_OUT_OF_MEMORY &&
-         ad_engine_queue_synchronize(stream.handle, -1) !=
-             AD_ENGINE_TIMEOUT)) {
-        (void)ad_engine_free(data);
-    }
+    /* Pending work detects the free when it runs. */
+    ad_engine_free_after(stream.handle, data);
 }
 
 static char *

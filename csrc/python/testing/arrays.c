@@ -41,9 +41,8 @@ free_buffer(const node *self, void *data)
 {
     if (!self->is_on_device) {
         free(data);
-    } else if (data != NULL && ad_engine_free_ordered(self->queue, data) ==
-                                   AD_ENGINE_INVALID_QUEUE) {
-        (void)ad_engine_free(data); /* the queue was closed */
+    } else if (data != NULL) {
+        ad_engine_free_after(self->queue, data);
     }
 }
 
