@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/metadata.h"
+#include "base/thread_local.h"
 
 /* --- calls into the producer --------------------------------------------- */
 
@@ -18,7 +19,7 @@ typedef struct frame {
     ad_async_call call;
 } frame;
 
-static _Thread_local frame *frames;
+static AD_THREAD_LOCAL frame *frames;
 
 static int
 count_own_calls(const ad_async_consumer *self)

@@ -8,6 +8,7 @@
 
 #include "base/process.h"
 #include "base/wait.h"
+#include "base/thread_local.h"
 #include "order/streams.h"
 #include "device/backend.h"
 
@@ -66,10 +67,10 @@ static entry *kept;              /* for the life of the process */
 static atomic_size_t n_deferred; /* polled entries */
 static _Atomic(thread_state) state;
 /* This thread is inside drain(). A release may call drain() again. */
-static _Thread_local bool is_draining;
+static AD_THREAD_LOCAL bool is_draining;
 /* Between ad_deferred_begin_calls() and ad_deferred_end_calls(). */
-static _Thread_local bool is_in_calls;
-static _Thread_local ad_context calls_context;
+static AD_THREAD_LOCAL bool is_in_calls;
+static AD_THREAD_LOCAL ad_context calls_context;
 
 /* --- one entry ----------------------------------------------------------- */
 

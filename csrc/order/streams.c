@@ -3,12 +3,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include "base/thread_local.h"
 
 uint64_t
 ad_thread_number(void)
 {
     static atomic_uint_fast64_t n_threads;
-    static _Thread_local uint64_t mine;
+    static AD_THREAD_LOCAL uint64_t mine;
     if (mine == 0) {
         mine = 1 + atomic_fetch_add(&n_threads, 1);
     }
@@ -72,7 +73,7 @@ take_watch(uint64_t number)
 bool
 ad_thread_watch(void)
 {
-    static _Thread_local bool is_watched;
+    static AD_THREAD_LOCAL bool is_watched;
     (void)pthread_once(&watch_once, make_watch_key);
     if (!is_watched && has_watch_key) {
         watched_thread *watch = take_watch(ad_thread_number());
@@ -463,7 +464,7 @@ ad_stream_is_same(ad_context context, ad_stream stream,
 
 static ad_stream_current_fn find_current;
 atomic_long ad_n_stream_scopes;
-static _Thread_local unsigned int n_hidden;
+static AD_THREAD_LOCAL unsigned int n_hidden;
 
 void
 ad_stream_set_current(ad_stream_current_fn find)

@@ -7,6 +7,7 @@
 
 #include "abi/arrow_c.h"
 #include "base/wait.h"
+#include "base/thread_local.h"
 #include "order/device_owner.h"
 
 /* --- import -------------------------------------------------------------- */
@@ -199,7 +200,7 @@ typedef struct hand_over {
     struct hand_over *outer;
 } hand_over;
 
-static _Thread_local hand_over *handed_over;
+static AD_THREAD_LOCAL hand_over *handed_over;
 
 static void
 free_block(export_block *block)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/thread_local.h"
 #include "support/py_call.h"
 #include "support/waiting.h"
 
@@ -13,7 +14,7 @@ static PyObject *logging_name;
 
 /* A message that a handler of the logger causes is not written, because the
  * handler would cause the next one. */
-static _Thread_local bool is_writing;
+static AD_THREAD_LOCAL bool is_writing;
 
 /* --- the state ----------------------------------------------------------- */
 

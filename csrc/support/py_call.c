@@ -4,11 +4,12 @@
 #include <time.h>
 
 #include "base/process.h"
+#include "base/thread_local.h"
 
 static atomic_int n_calls;
-static _Thread_local int n_calls_here; /* those of this thread */
+static AD_THREAD_LOCAL int n_calls_here; /* those of this thread */
 static atomic_bool is_stopped;
-static _Thread_local bool has_stopped_them; /* called ad_py_calls_stop */
+static AD_THREAD_LOCAL bool has_stopped_them; /* called ad_py_calls_stop */
 
 /* The finalizing thread may attach while it holds the GIL, although
  * Py_IsInitialized() is false by then. Any other thread that asks for the GIL

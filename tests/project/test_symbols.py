@@ -28,3 +28,10 @@ def test_only_the_init_function_is_exported():
 def test_needs_the_c_library_only():
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output_of("readelf", "-d"))
     assert [name for name in needed if not re.fullmatch(MAY_NEED, name)] == []
+
+
+def test_variables_of_threads_are_few():
+    """The static blocks of threads have some 1.5 kB for all libraries that are loaded late."""
+    headers = re.findall(r"^ +TLS +(?:0x\w+ +){4}0x(\w+)", output_of("readelf", "-lW"), re.M)
+    assert [header for header in headers if int(header, 16) > 256] == []
+    assert headers

@@ -1,4 +1,5 @@
 #include "device/gpu/gpu.h"
+#include "base/thread_local.h"
 
 /* --- errors -------------------------------------------------------------- */
 
@@ -148,7 +149,7 @@ ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device, int kind,
 }
 
 /* What ad_gpu_begin_calls has made current on this thread. */
-static _Thread_local struct {
+static AD_THREAD_LOCAL struct {
     const struct ad_gpu *gpu; /* NULL: nothing */
     unsigned int depth;
     ad_gpu_scope scope;

@@ -3,7 +3,9 @@
 #include "python/functions/functions.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "../../../arrowdev/include/arrowdev.h"
 #include "base/wait.h"
@@ -379,8 +381,29 @@ into(PyObject *object, PyTypeObject *cls, const ArrowDevOptions *options)
 
 /* --- streams of devices -------------------------------------------------- */
 
-static _Thread_local char wait_error[sizeof(((ad_error *)0)->message) +
-                                     sizeof(((ad_error *)0)->hint) + 2];
+/* The message of a thread's last failure: too large for a thread-local. */
+static pthread_key_t wait_error;
+static bool has_wait_error;
+
+#define WAIT_ERROR_SIZE                                                       \
+    (sizeof(((ad_error *)0)->message) + sizeof(((ad_error *)0)->hint) + 2)
+
+static void
+keep_wait_error(const ad_error *err)
+{
+    char *text = has_wait_error ? pthread_getspecific(wait_error) : NULL;
+    if (text == NULL && has_wait_error) {
+        text = malloc(WAIT_ERROR_SIZE);
+        if (text != NULL && pthread_setspecific(wait_error, text) != 0) {
+            free(text);
+            text = NULL;
+        }
+    }
+    if (text != NULL) {
+        (void)snprintf(text, WAIT_ERROR_SIZE, "%s%s%s", err->message,
+                       err->hint[0] != '\0' ? "; " : "", err->hint);
+    }
+}
 
 static int
 stream_wait(const struct ArrowDeviceArray *array, void *stream)
@@ -408,15 +431,15 @@ stream_wait(const struct ArrowDeviceArray *array, void *stream)
     if (status == AD_OK) {
         return 0;
     }
-    (void)snprintf(wait_error, sizeof(wait_error), "%s%s%s", err.message,
-                   err.hint[0] != '\0' ? "; " : "", err.hint);
+    keep_wait_error(&err);
     return ad_array_stream_errno(&err);
 }
 
 static const char *
 last_error(void)
 {
-    return wait_error;
+    const char *text = has_wait_error ? pthread_getspecific(wait_error) : NULL;
+    return text != NULL ? text : "";
 }
 
 /* --- the table ----------------------------------------------------------- */
@@ -438,6 +461,9 @@ static const ArrowDevAPI table = {
 int
 ad_c_api_init(PyObject *module)
 {
+    if (!has_wait_error) {
+        has_wait_error = pthread_key_create(&wait_error, free) == 0;
+    }
     return ad_py_set_attr(
         module, "_C_API",
         PyCapsule_New((void *)&table, "arrowdev._C_API", NULL));
