@@ -4,6 +4,71 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/thread_local.h"
+
+/* --- destroying ---------------------------------------------------------- */
+
+/* So many destroys run within each other. Each takes some hundred bytes of
+ * stack, and what foreign code takes in between. */
+#define MOST_NESTED 50
+
+typedef struct destroys {
+    size_t depth;     /* that run now on this thread */
+    ad_owner *queued; /* owners to be destroyed later */
+} destroys;
+
+static AD_THREAD_LOCAL destroys here;
+
+static __attribute__((noinline)) void
+queue(ad_owner *owner)
+{
+    atomic_store_explicit(&owner->refs, (size_t)here.queued,
+                          memory_order_relaxed);
+    here.queued = owner;
+}
+
+static __attribute__((noinline)) void
+run_queue(void)
+{
+    while (here.queued != NULL) {
+        ad_owner *owner = here.queued;
+        here.queued = (ad_owner *)atomic_load_explicit(&owner->refs,
+                                                       memory_order_relaxed);
+        here.depth = 1;
+        owner->ops->destroy(owner);
+        here.depth = 0;
+    }
+}
+
+static inline void
+destroy(ad_owner *owner, void (*destroy_owner)(ad_owner *self))
+{
+    if (__builtin_expect(here.depth >= MOST_NESTED, 0)) {
+        queue(owner);
+        return;
+    }
+    here.depth++;
+    destroy_owner(owner);
+    here.depth--;
+    if (__builtin_expect(here.depth == 0 && here.queued != NULL, 0)) {
+        run_queue();
+    }
+}
+
+void
+ad_owner_destroy(ad_owner *owner)
+{
+    destroy(owner, owner->ops->destroy);
+}
+
+void
+ad_owner_destroy_with_gil(ad_owner *owner)
+{
+    destroy(owner, owner->ops->destroy_with_gil);
+}
+
+/* --- groups -------------------------------------------------------------- */
+
 typedef struct owner_group {
     ad_owner base;
     size_t n;

@@ -47,7 +47,8 @@ typedef struct ad_owner_ops {
 } ad_owner_ops;
 
 struct ad_owner {
-    atomic_size_t refs;
+    atomic_size_t refs; /* of a queued owner: the next one, see
+                           ad_owner_destroy() */
     const ad_owner_ops *ops;
 };
 
@@ -75,6 +76,15 @@ ad_owner_ref(ad_owner *owner)
     return owner;
 }
 
+/* Destroys an owner without references. An owner may hold another one, which
+ * may hold the next. So a destroy within many others on the same thread, also
+ * with foreign code in between, only queues its owner. The outermost destroy
+ * runs the queue before it returns: a chain of any length needs little
+ * stack. */
+void ad_owner_destroy(ad_owner *owner);
+/* The same for an owner with destroy_with_gil. */
+void ad_owner_destroy_with_gil(ad_owner *owner);
+
 /* The holder of the only reference has no concurrent user, so a plain load is
  * enough there. The common case needs no locked instruction. */
 static inline void
@@ -84,7 +94,7 @@ ad_owner_unref(ad_owner *owner)
         (atomic_load_explicit(&owner->refs, memory_order_acquire) == 1 ||
          atomic_fetch_sub_explicit(&owner->refs, 1, memory_order_acq_rel) ==
              1)) {
-        owner->ops->destroy(owner);
+        ad_owner_destroy(owner);
     }
 }
 
@@ -94,7 +104,7 @@ ad_owner_unref_with_gil(ad_owner *owner)
 {
     if (owner != NULL && owner->ops->destroy_with_gil != NULL &&
         atomic_load_explicit(&owner->refs, memory_order_acquire) == 1) {
-        owner->ops->destroy_with_gil(owner);
+        ad_owner_destroy_with_gil(owner);
     } else {
         ad_owner_unref(owner);
     }

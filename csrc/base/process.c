@@ -1,9 +1,8 @@
-#define _GNU_SOURCE /* process_vm_readv */
+#define _GNU_SOURCE /* process_vm_readv, pthread_getattr_np */
 #include "base/process.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <stddef.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -95,6 +94,32 @@ ad_thread_start(void *(*run)(void *context), void *context, pthread_t *out)
         *out = thread;
     }
     return code;
+}
+
+size_t
+ad_thread_stack_left(void)
+{
+#ifdef __linux__
+    pthread_attr_t attributes;
+    void *low;
+    size_t size;
+#ifndef __GLIBC__
+    /* musl knows only what is mapped so far of the first thread's stack. */
+    if (getpid() == gettid()) {
+        return SIZE_MAX;
+    }
+#endif
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
+        return SIZE_MAX;
+    }
+    int error = pthread_attr_getstack(&attributes, &low, &size);
+    pthread_attr_destroy(&attributes);
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    uintptr_t left = here - (uintptr_t)low;
+    return error == 0 && left < size ? left : SIZE_MAX;
+#else
+    return SIZE_MAX;
+#endif
 }
 
 int

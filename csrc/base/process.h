@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* 0 until the fork handler is installed. ad_process_watch installs it. */
@@ -42,6 +43,10 @@ int ad_process_add_child_hook(ad_child_hook *hook);
  * Returns 0, or the errno of the failed start. */
 int ad_thread_start(void *(*run)(void *context), void *context,
                     pthread_t *out);
+
+/* Bytes that are left of this thread's stack, as far as the system tells; else
+ * SIZE_MAX. Takes some microseconds. */
+size_t ad_thread_stack_left(void);
 
 /* Whether the first and the last of `nbytes` bytes are mapped and readable, as
  * far as the system tells. For addresses and sizes that a producer's struct

@@ -32,6 +32,7 @@ typedef enum ad_status {
     AD_ERR_TYPE,     /* TypeError */
     AD_ERR_VALUE,    /* ValueError */
     AD_ERR_INDEX,    /* IndexError */
+    AD_ERR_DEPTH,    /* RecursionError: the stack would not suffice */
     AD_ERR_INTERRUPTED /* KeyboardInterrupt, or another end of a wait */
 } ad_status;
 

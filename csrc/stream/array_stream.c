@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/list.h"
+#include "base/process.h"
+#include "base/thread_local.h"
 #include "base/wait.h"
 #include "model/extension.h"
 #include "stream/array_stream_internal.h"
@@ -21,6 +23,8 @@ ad_array_stream_errno(const ad_error *err)
             return EIO;
         case AD_ERR_INTERRUPTED:
             return EINTR;
+        case AD_ERR_DEPTH:
+            return ELOOP;
         default:
             return EINVAL;
     }
@@ -42,9 +46,8 @@ ad_array_stream_foreign_text(ad_array_stream *self)
     return NULL;
 }
 
-/* Reading on would skip a batch. Returns the errno of self->error. */
-static int
-fail(ad_array_stream *self)
+int
+ad_array_stream_fail(ad_array_stream *self)
 {
     self->code = ad_array_stream_errno(&self->error);
     self->is_foreign = false;
@@ -74,7 +77,7 @@ ad_array_stream_drop_batch(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
     out->array.release(&out->array);
     out->array.release = NULL;
-    return fail(self);
+    return ad_array_stream_fail(self);
 }
 
 int
@@ -94,14 +97,66 @@ ad_array_stream_not_open(ad_array_stream *self, struct ArrowDeviceArray *out)
     return self->code;
 }
 
+/* --- nested reads -------------------------------------------------------- */
+
+/* The stack is looked at once in so many nested reads, which need less than
+ * LEAST_STACK together. A stack of 8 MiB suffices for MOST_READS of our
+ * adapters. */
+#define READS_PER_LOOK 16
+#define LEAST_STACK (64 << 10)
+#define MOST_READS 5000
+
+atomic_size_t ad_streams_alive;
+
+static AD_THREAD_LOCAL size_t n_reads; /* that are nested now */
+
+ad_status
+ad_stream_descend(ad_error *err)
+{
+    bool is_deep = false;
+    if (n_reads > 0 && n_reads % READS_PER_LOOK == 0) {
+        is_deep =
+            n_reads >= MOST_READS || ad_thread_stack_left() < LEAST_STACK;
+    }
+    if (is_deep) {
+        return ad_fail(err, AD_ERR_DEPTH, NULL,
+                       "join many streams at once, as a list",
+                       "%zu streams read from each other, and the stack may "
+                       "not suffice for another one",
+                       n_reads);
+    }
+    n_reads++;
+    return AD_OK;
+}
+
+void
+ad_stream_ascend(void)
+{
+    n_reads--;
+}
+
 /* --- sources ------------------------------------------------------------- */
+
+/* The source's next batch, with a limit on nested reads. */
+static ad_status
+ask_source(ad_array_stream *self, ad_array *out, bool *is_end)
+{
+    ad_batch_source *source = self->source;
+    if (!ad_stream_reads_count()) {
+        return source->next(source, out, is_end, &self->error);
+    }
+    AD_RETURN_IF_ERR(ad_stream_descend(&self->error));
+    ad_status status = source->next(source, out, is_end, &self->error);
+    ad_stream_ascend();
+    return status;
+}
 
 /* Records the failure of the source that self->error describes. */
 static int
 fail_source(ad_array_stream *self)
 {
     int code = 0;
-    fail(self);
+    ad_array_stream_fail(self);
     if (self->source->last_error != NULL) {
         (void)self->source->last_error(self->source, &code);
     }
@@ -118,7 +173,7 @@ static int
 source_next(ad_array_stream *self, ad_array *out, bool *is_end)
 {
     self->code = 0;
-    if (self->source->next(self->source, out, is_end, &self->error) != AD_OK) {
+    if (ask_source(self, out, is_end) != AD_OK) {
         return fail_source(self);
     }
     if (*is_end) {
@@ -131,7 +186,7 @@ source_next(ad_array_stream *self, ad_array *out, bool *is_end)
                       "%d cannot access",
                       (int)out->device.type, (int)self->device_type);
         ad_array_clear(out);
-        return fail(self);
+        return ad_array_stream_fail(self);
     }
     return 0;
 }
@@ -154,7 +209,7 @@ pull_source(ad_array_stream *self, struct ArrowDeviceArray *out)
     }
     ad_status status = ad_array_export_to(&array, out, &self->error);
     ad_array_clear(&array);
-    return status == AD_OK ? 0 : fail(self);
+    return status == AD_OK ? 0 : ad_array_stream_fail(self);
 }
 
 /* --- construction -------------------------------------------------------- */
@@ -188,6 +243,7 @@ static void
 stream_destroy(ad_owner *base)
 {
     ad_array_stream *self = (ad_array_stream *)base;
+    atomic_fetch_sub_explicit(&ad_streams_alive, 1, memory_order_relaxed);
     ad_array_stream_close(self);
     ad_schema_unref(self->schema);
     free(self->shape);
@@ -208,6 +264,7 @@ ad_array_stream_new(ad_error *err)
         return NULL;
     }
     ad_owner_init(&self->base, &stream_ops);
+    atomic_fetch_add_explicit(&ad_streams_alive, 1, memory_order_relaxed);
     self->pull = NULL;
     self->schema = (ad_schema){0};
     self->shape = NULL;

@@ -4,6 +4,8 @@
 #ifndef AD_STREAM_ARRAY_STREAM_INTERNAL_H
 #define AD_STREAM_ARRAY_STREAM_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "stream/array_stream.h"
 
 typedef enum ad_array_stream_condition {
@@ -37,6 +39,27 @@ struct ad_array_stream {
     ad_error error;
 };
 
+/* A read within a read within a read ... takes stack, as does foreign code
+ * between the two. So few streams cannot nest too deeply, and reads are not
+ * counted. */
+#define AD_FEW_STREAMS 50
+extern atomic_size_t ad_streams_alive;
+
+static inline bool
+ad_stream_reads_count(void)
+{
+    return __builtin_expect(
+        atomic_load_explicit(&ad_streams_alive, memory_order_relaxed) >
+            AD_FEW_STREAMS,
+        0);
+}
+
+/* Around a read that another stream does, where reads count. AD_ERR_DEPTH
+ * where the stack would not suffice for more; then ad_stream_ascend() is not
+ * called. */
+AD_MUST_CHECK ad_status ad_stream_descend(ad_error *err);
+void ad_stream_ascend(void);
+
 /* A stream without a producer; the caller sets `pull`. NULL on failure, with
  * `err` set. */
 ad_array_stream *ad_array_stream_new(ad_error *err);
@@ -44,6 +67,10 @@ ad_array_stream *ad_array_stream_new(ad_error *err);
 /* The result of `pull` for a stream that is not open. */
 int ad_array_stream_not_open(ad_array_stream *self,
                              struct ArrowDeviceArray *out);
+
+/* Puts the stream into AD_STREAM_FAILED for self->error, since reading on
+ * would skip a batch. Returns the errno. */
+int ad_array_stream_fail(ad_array_stream *self);
 
 /* Releases the batch and puts the stream into AD_STREAM_FAILED for
  * self->error, since reading on would skip the batch. Returns the errno. */

@@ -75,12 +75,10 @@ call_next(ad_array_stream *self, struct ArrowDeviceArray *out)
     return self->host.get_next(&self->host, &out->array);
 }
 
-static int
-pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
+/* Reads a stream that is open. */
+static inline __attribute__((always_inline)) int
+pull_now(ad_array_stream *self, struct ArrowDeviceArray *out)
 {
-    if (self->condition != AD_STREAM_OPEN) {
-        return ad_array_stream_not_open(self, out);
-    }
     out->array.release = NULL;
     self->code = 0;
     int code = call_next(self, out);
@@ -95,6 +93,29 @@ pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
     return check_batch(self, out);
 }
 
+/* The same with a limit on nested reads: the producer may read a stream of
+ * ours, which reads another one. */
+static __attribute__((noinline)) int
+pull_counted(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    out->array.release = NULL;
+    if (ad_stream_descend(&self->error) != AD_OK) {
+        return ad_array_stream_fail(self);
+    }
+    int code = pull_now(self, out);
+    ad_stream_ascend();
+    return code;
+}
+
+static int
+pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
+{
+    if (self->condition != AD_STREAM_OPEN) {
+        return ad_array_stream_not_open(self, out);
+    }
+    return ad_stream_reads_count() ? pull_counted(self, out)
+                                   : pull_now(self, out);
+}
 /* --- callbacks of an export ---------------------------------------------- */
 
 static int

@@ -119,6 +119,8 @@ class_of(ad_state *state, ad_status status)
             return PyExc_TypeError;
         case AD_ERR_INDEX:
             return PyExc_IndexError;
+        case AD_ERR_DEPTH:
+            return PyExc_RecursionError;
         case AD_ERR_INTERRUPTED:
         case AD_ERR_VALUE:
         case AD_OK:

@@ -74,6 +74,38 @@ def test_rounds_of_signals():
     run("signals", os.environ.get("ARROWDEV_EXAMPLES", "600"))
 
 
+CHAINS = [
+    "owner=",
+    "pyarrow",
+    "capsules",
+    "memoryview",
+    "numpy",
+    "dlpack",
+    "memoryview and owner=",
+    "slice and pyarrow",
+    "columns",
+    "groups",
+    "schema",
+    "rechunk",
+    "generators",
+    "readers",
+]
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_chains_of_owners_are_released(kind):
+    """ARROWDEV_EXAMPLES makes them longer: 1,000,000 links passed."""
+    run("chains", kind, os.environ.get("ARROWDEV_EXAMPLES", "100000"), 0)
+    run("chains", kind, 20_000, 256 << 10)
+
+
+@pytest.mark.parametrize("kind", ["read rechunk", "read readers"])
+def test_chains_of_streams_are_read_or_refused(kind):
+    assert "read\n" in run("chains", kind, 60, 0)
+    assert "refused\n" in run("chains", kind, 30_000, 0)
+    assert "refused\n" in run("chains", kind, 2_000, 256 << 10)
+
+
 def test_other_interpreters_are_refused():
     said = run("subinterpreter")
     n = int(re.search(r"interpreters: (\d+)", said)[1])
