@@ -12,7 +12,7 @@ import html
 import itertools
 import struct
 
-from arrowdev import _core, _pylist
+from arrowdev import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +33,13 @@ MAX_FIELDS = 6  # of a struct within a row
 UNREADABLE = "?"
 MORE = "..."
 
-# What _pylist raises for rows that are malformed or have no Python value.
+# What indexing raises for rows that are malformed or have no Python value.
 _FAILURES = (ArithmeticError, BufferError, LookupError, NotImplementedError, ValueError)
 
+# The struct codes of integers: indices of dictionaries, and run ends.
+_INTEGERS = {
+    "c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "l": "q", "L": "Q",
+}  # fmt: skip
 _STRINGS = {"u": "i", "U": "q", "z": "i", "Z": "q"}
 _LISTS = {"+l": "i", "+m": "i", "+L": "q"}
 _LIST_VIEWS = {"+vl": "i", "+vL": "q"}
@@ -106,7 +110,7 @@ def _row(array: Array, row: int, depth: int, budget: _Budget) -> str:
 
 def _is_valid(one: Array) -> bool:
     validity = one.validity
-    return one.schema.format != "n" and (validity is None or _pylist._bits(validity)[0])
+    return one.schema.format != "n" and (validity is None or validity[0])
 
 
 def _value(one: Array, depth: int, budget: _Budget) -> str:
@@ -114,11 +118,40 @@ def _value(one: Array, depth: int, budget: _Budget) -> str:
     kind = one.schema.format
     dictionary = one.dictionary
     if dictionary is not None:
-        [index] = _pylist._fixed(one, _pylist._FIXED[kind])
+        [index] = _fixed(one, _INTEGERS[kind])
         return _row(dictionary, index, depth, budget)
     if kind.startswith("+"):
         return _nested(one, kind, depth, budget) if depth < MAX_DEPTH else MORE
     return _leaf(one, kind)
+
+
+# --- reading ------------------------------------------------------------------
+
+
+def _view(one: Array, index: int) -> memoryview:
+    """Return the bytes of buffer `index`; empty if it is NULL."""
+    buffer = one.buffers[index]
+    return memoryview(b"" if buffer is None else buffer).cast("B")
+
+
+def _fixed(one: Array, code: str, buffer: int = 1, extra: int = 0) -> tuple[int, ...]:
+    """Return the number of the row, stored as the struct code, and `extra` more behind it."""
+    format = f"={1 + extra}{code}"
+    start = one.offset * struct.calcsize("=" + code)
+    return struct.unpack_from(format, _view(one, buffer), start)
+
+
+def _bytes_of_view(one: Array) -> memoryview | None:
+    """Return the bytes of a 16-byte view: up to 12 are inline. None if they are not there."""
+    views, start = _view(one, 1), 16 * one.offset
+    length, _, index, begin = struct.unpack_from("=iiii", views, start)
+    if 0 <= length <= 12:
+        return views[start + 4 : start + 4 + length]
+    # Behind validity and views, before the sizes.
+    if length < 0 or not 0 <= index < len(one.buffers) - 3:
+        return None
+    data = _view(one, 2 + index)
+    return data[begin : begin + length] if 0 <= begin <= len(data) - length else None
 
 
 # --- nested values ------------------------------------------------------------
@@ -146,17 +179,17 @@ def _entry(entries: Array, row: int, depth: int, budget: _Budget) -> str:
 
 def _nested(one: Array, kind: str, depth: int, budget: _Budget) -> str:
     if kind in _LISTS:
-        start, stop = _pylist._fixed(one, _LISTS[kind], extra=1)
+        start, stop = _fixed(one, _LISTS[kind], extra=1)
         return _list(one.children[0], start, stop, depth, budget, _entry if kind == "+m" else None)
     if kind in _LIST_VIEWS:
-        [start] = _pylist._fixed(one, _LIST_VIEWS[kind])
-        [size] = _pylist._fixed(one, _LIST_VIEWS[kind], buffer=2)
+        [start] = _fixed(one, _LIST_VIEWS[kind])
+        [size] = _fixed(one, _LIST_VIEWS[kind], buffer=2)
         return _list(one.children[0], start, start + size, depth, budget)
     if kind.startswith("+w:"):
         size = int(kind[3:])
         dtype, _, _ = _core._extension(one.schema)
         if dtype is not None:  # one element, which lanes or a pair of floats make up
-            return repr(_pylist.scalar(one, 0)) if size <= 16 else UNREADABLE
+            return repr(one[0]) if size <= 16 else UNREADABLE
         start = size * one.offset
         return _list(one.children[0], start, start + size, depth, budget)
     if kind == "+s":
@@ -178,8 +211,8 @@ def _struct(one: Array, depth: int, budget: _Budget) -> str:
 
 
 def _union(one: Array, kind: str, depth: int, budget: _Budget) -> str:
-    [type_id] = _pylist._fixed(one, "b", buffer=0)
-    row = _pylist._fixed(one, "i", buffer=1)[0] if kind.startswith("+ud") else one.offset
+    [type_id] = _fixed(one, "b", buffer=0)
+    row = _fixed(one, "i", buffer=1)[0] if kind.startswith("+ud") else one.offset
     ids = kind.partition(":")[2].split(",")
     return _row(one.children[ids.index(str(type_id))], row, depth + 1, budget)
 
@@ -187,11 +220,11 @@ def _union(one: Array, kind: str, depth: int, budget: _Budget) -> str:
 def _run(one: Array, depth: int, budget: _Budget) -> str:
     """Find the run of the row by bisection, which cannot leave the run ends."""
     ends, values = one.children
-    code = _pylist._FIXED[ends.schema.format]
+    code = _INTEGERS[ends.schema.format]
     low, high = 0, len(ends)
     while low < high:
         middle = (low + high) // 2
-        if _pylist._fixed(ends.slice(middle, 1), code)[0] > one.offset:
+        if _fixed(ends.slice(middle, 1), code)[0] > one.offset:
             high = middle
         else:
             low = middle + 1
@@ -203,19 +236,21 @@ def _run(one: Array, depth: int, budget: _Budget) -> str:
 
 def _leaf(one: Array, kind: str) -> str:
     if kind in _STRINGS:
-        [data] = _pylist.variable_bytes(one, _STRINGS[kind], [True])
-        return _cut_bytes(data or b"", kind in "uU")
+        start, stop = _fixed(one, _STRINGS[kind], extra=1)
+        data = _view(one, 2)
+        is_within = 0 <= start <= stop <= len(data)
+        return _cut_bytes(data[start:stop], kind in "uU") if is_within else UNREADABLE
     if kind in ("vu", "vz"):
-        [data] = _pylist.view_bytes(one, [True])
-        return _cut_bytes(data or b"", kind == "vu")
+        found = _bytes_of_view(one)
+        return UNREADABLE if found is None else _cut_bytes(found, kind == "vu")
     dtype, _, _ = _core._extension(one.schema)
     if kind.startswith("w:") and dtype is None:
         width = int(kind[2:])
-        return _cut_bytes(_pylist._view(one, 1)[width * one.offset :][:width], False)
+        return _cut_bytes(_view(one, 1)[width * one.offset :][:width], False)
     if kind.startswith("tD"):  # str() of a timedelta has a comma
         return _in_units(one, kind)
     try:
-        value = _pylist.scalar(one, 0)
+        value = one[0]
     except (ArithmeticError, ValueError):
         if kind[:2] not in ("ts", "tt"):
             raise
@@ -229,7 +264,7 @@ def _leaf(one: Array, kind: str) -> str:
 
 def _in_units(one: Array, kind: str) -> str:
     """Return a time as it is stored: datetime has no nanoseconds, and not every year."""
-    [number] = _pylist._fixed(one, "i" if kind in ("tts", "ttm") else "q")
+    [number] = _fixed(one, "i" if kind in ("tts", "ttm") else "q")
     return f"{number} {_UNITS[kind[2]]}"
 
 

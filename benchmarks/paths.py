@@ -48,6 +48,23 @@ def columns(count):
     return pa.record_batch([column] * count, names=[f"c{i}" for i in range(count)])
 
 
+def rows_of(kind):
+    """A pyarrow array of 10,000 rows for to_pylist()."""
+    import pyarrow as pa
+
+    n = range(10_000)
+    return pa.array(
+        {
+            "int64": lambda: [i << 20 for i in n],
+            "float64": lambda: [i / 7 for i in n],
+            "bool": lambda: [i % 3 == 0 for i in n],
+            "strings": lambda: [f"word {i}" for i in n],
+            "lists of int64": lambda: [list(range(i % 5)) for i in n],
+            "structs": lambda: [{"a": i, "b": f"x{i}"} for i in n],
+        }[kind]()
+    )
+
+
 @dataclass(frozen=True)
 class Case:
     """One statement and who runs it."""
@@ -84,7 +101,7 @@ class HotPath:
 
     `overhead`: the row's figure is what arrowdev takes beyond the first peer,
     which is then a part of its own work, and not a ratio. `per`: times are
-    divided by this count of columns. `nbytes`: read and written, where that is
+    divided by this count of `item`s. `nbytes`: read and written, where that is
     what takes the time. `floor`: the calls of CPython, malloc and the peer that
     no implementation can do without (floor.py). It meets a goal, too, to be within
     NEAR of it.
@@ -97,13 +114,14 @@ class HotPath:
     setup: str = ""
     goal: Goal | None = None
     per: int = 1
+    item: str = "column"
     overhead: bool = False
     nbytes: int = 0
     floor: Case | None = None
 
     @property
     def unit(self):
-        return "ns" if self.per == 1 else "ns per column"
+        return "ns" if self.per == 1 else f"ns per {self.item}"
 
 
 AD = "import arrowdev as ad"
@@ -118,6 +136,7 @@ OBJ = f"{COLUMN}; obj = DeviceOnly(array)"
 PAIR = ".__arrow_c_device_array__()"
 GOALS = "goals"
 MORE = "more"
+VALUES = "values"
 KERNELS = "kernels"  # kernels.py has their rows
 SCALE = "per column"
 
@@ -389,6 +408,23 @@ def through_c():
         )
 
 
+def values_as_objects():
+    """The collector is off, as timeit has it, but for lists it is on in a row of its own."""
+    kinds = ("int64", "float64", "bool", "strings", "lists of int64", "structs")
+    on = {"prepare": "gc.enable()"}
+    for kind, options in [*((kind, {}) for kind in kinds), ("lists of int64", on)]:
+        yield HotPath(
+            f"to_pylist() of {kind}{', with garbage collection' if options else ''}",
+            VALUES,
+            Case("arrowdev", "column.to_pylist()", "column = ad.array(source)", **options),
+            (Case("pyarrow", "source.to_pylist()", **options),),
+            f"{AD}; import gc; from paths import rows_of; source = rows_of({kind!r})",
+            Goal(factor=1),
+            per=10_000,
+            item="row",
+        )
+
+
 def all_paths(only=""):
     makers = (
         numpy_to_capsules,
@@ -400,6 +436,7 @@ def all_paths(only=""):
         through_c,
         per_column,
         single_steps,
+        values_as_objects,
     )
     paths = (path for maker in makers for path in maker())
     return [path for path in paths if re.search(only, path.name)]

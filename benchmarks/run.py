@@ -37,6 +37,7 @@ MARKERS = ("<!-- table: begin -->", "<!-- table: end -->")
 DEVICE_MARKERS = ("<!-- devices: begin -->", "<!-- devices: end -->")
 GPU_MARKERS = ("<!-- gpu: begin -->", "<!-- gpu: end -->")
 STREAM_MARKERS = ("<!-- streams: begin -->", "<!-- streams: end -->")
+VALUE_MARKERS = ("<!-- values: begin -->", "<!-- values: end -->")
 KERNEL_MARKERS = ("<!-- kernels: begin -->", "<!-- kernels: end -->")
 PLACES = {
     "kernels": KERNEL_MARKERS,
@@ -44,6 +45,7 @@ PLACES = {
     "copies": DEVICE_MARKERS,
     "gpu": GPU_MARKERS,
     "streams": STREAM_MARKERS,
+    "values": VALUE_MARKERS,
 }
 
 
@@ -402,10 +404,13 @@ def as_markdown(lines):
 
 
 def write_markdown(file, report):
-    """Writes the rows of exchange, kernels, devices and streams to their tables. Without a GPU,
-    the tables keep the figures that were measured on one."""
-    for markers in (MARKERS, KERNEL_MARKERS, DEVICE_MARKERS, STREAM_MARKERS, GPU_MARKERS):
-        rows = [row for row in report["paths"] if PLACES.get(row["group"], MARKERS) == markers]
+    """Writes the rows of each kind to their table, or to the first where the file has no other.
+    Without a GPU, the tables keep the figures that were measured on one."""
+    path = Path(file)
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    places = {group: markers for group, markers in PLACES.items() if markers[0] in old}
+    for markers in (MARKERS, *dict.fromkeys(places.values())):
+        rows = [row for row in report["paths"] if places.get(row["group"], MARKERS) == markers]
         if markers == GPU_MARKERS:
             rows = rows if any("ours" in row for row in rows) else []
         if rows:

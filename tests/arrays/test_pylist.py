@@ -1,9 +1,14 @@
 """to_pylist() of arrays with valid structure and malformed rows: no value is invented."""
 
 import datetime
+import decimal
+import gc
+import signal
 import sys
+import threading
 
 import pytest
+from arrow_samples import ROWS, SAMPLES, skip_what_pyarrow_misreads
 from peer import Peer
 
 import arrowdev as ad
@@ -65,9 +70,10 @@ MALFORMED = {
 def test_malformed_rows(name):
     make, row = MALFORMED[name]
     array = make()
-    with pytest.raises(ad.InvalidArrowError, match=f"^row {row}: ") as info:
+    path = "children[0]" if name == "empty run" else ""
+    with pytest.raises(ad.InvalidArrowError, match=rf"^(children\[0\]: )?row {row}: ") as info:
         array.to_pylist()
-    assert info.value.path == ""
+    assert info.value.path == path and str(info.value).startswith(path)
     with pytest.raises(ad.InvalidArrowError):
         array.validate("full")
 
@@ -105,8 +111,9 @@ def test_data_of_a_slice_end_with_the_array(type, offset):
     for outer in [array, lists, columns]:
         assert outer[:1].to_pylist() == [outer[0]]
         for rows in [lambda outer=outer: outer[1], outer[1:2].to_pylist, outer[:2].to_pylist]:
-            with pytest.raises(ad.InvalidArrowError, match=r"^row \d.*from 1 to 400, expected"):
+            with pytest.raises(ad.InvalidArrowError, match=r"row \d.*from 1 to 400, exp") as info:
                 rows()
+            assert info.value.path == ("" if outer is array else "children[0]")
     bad = array[1:2]
     assert bad.buffers[2].nbytes == 5 and array[:1].buffers[2].nbytes == 1
     for check in [
@@ -122,6 +129,145 @@ def test_data_of_a_slice_end_with_the_array(type, offset):
 def test_no_rows_of_unsorted_runs():
     for runs in [built(RUNS, 0, [], i4(5, 3), TWO), built(RUNS, 5, [], i4(1, 3), TWO)[5:]]:
         assert runs.to_pylist() == []
+
+
+# --- rows as pyarrow has them -----------------------------------------------------------
+
+
+def within_others(column):
+    """The column, and what has its rows below: lists, structs, and a dictionary."""
+    offsets = np.array([0, 3, 3, 10, ROWS], "i4")
+    yield column
+    yield pa.ListArray.from_arrays(offsets, column)
+    yield pa.LargeListArray.from_arrays(offsets.astype("i8"), column)
+    yield pa.ListViewArray.from_arrays(offsets[:-1][::-1], np.diff(offsets)[::-1], column)
+    yield pa.FixedSizeListArray.from_arrays(column, 7)
+    yield pa.StructArray.from_arrays([column, column], ["a", "b"])
+    if not pa.types.is_dictionary(column.type):
+        yield pa.DictionaryArray.from_arrays(pa.array([20, None, 0, 7, 7], pa.uint8()), column)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_rows_of_every_type_and_slice(name):
+    skip_what_pyarrow_misreads(name)
+    is_flat = isinstance(SAMPLES[name], pa.FixedShapeTensorArray)  # to pyarrow
+    for column in within_others(SAMPLES[name]):
+        array, rows = ad.array(column), column.to_pylist()
+        assert is_flat or array.to_pylist() == rows
+        rows = array.to_pylist()
+        assert [array[i] for i in range(len(array))] == rows == list(array)
+        for start in range(len(array)):
+            for stop in (start, start + 1, len(array)):
+                assert array[start:stop].to_pylist() == rows[start:stop]
+
+
+def test_numbers_at_their_limits():
+    for dtype in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"):
+        info = np.iinfo(dtype)
+        numbers = np.array([info.min, info.max, 0, 1], dtype)
+        assert ad.array(numbers).to_pylist() == numbers.tolist()
+    halves = np.arange(65536, dtype="u2").view("f2")
+    found = np.array(ad.array(halves).to_pylist())
+    assert np.array_equal(found, halves.astype("f8"), equal_nan=True)
+    assert np.signbit(found[np.signbit(halves) & ~np.isnan(halves)]).all()
+
+
+def test_decimals_of_every_width_are_exact():
+    for type, text in [
+        (pa.decimal128(38, 4), "9" * 34 + ".9999"),
+        (pa.decimal256(76, 2), "-" + "9" * 74 + ".99"),
+        (pa.decimal128(19, 0), str(2**63)),
+        (pa.decimal128(19, 0), str(-(2**63) - 1)),
+        (pa.decimal128(5, -3), "12E+3"),
+        (pa.decimal128(5, 5), "0.00000"),
+    ]:
+        column = pa.array([decimal.Decimal(text)], type)
+        [found] = ad.array(column).to_pylist()
+        assert found.as_tuple() == column[0].as_py().as_tuple()
+
+
+def test_words_of_a_dictionary_are_made_once():
+    column = pa.array(["some word", "other"] * 3).dictionary_encode()
+    rows = ad.array(column).to_pylist()
+    assert rows[0] is rows[2] is rows[4] and rows == column.to_pylist()
+
+
+# --- the interpreter --------------------------------------------------------------------
+
+
+def is_complete(value):
+    """True if the collector tracks each list, tuple of lists and dict of lists in `value`."""
+    if isinstance(value, dict):
+        return all(is_complete(part) for part in value.values())
+    if isinstance(value, list):
+        return gc.is_tracked(value) and all(is_complete(part) for part in value)
+    return not isinstance(value, tuple) or all(is_complete(part) for part in value)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_tracks_the_result(is_on):
+    rows = [{"a": [[1], []], "b": [("k", [i])]} for i in range(3000)]
+    inner = pa.list_(pa.int64())
+    column = pa.array(rows, pa.struct([("a", pa.list_(inner)), ("b", pa.map_(pa.utf8(), inner))]))
+    was_on = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        found = ad.array(column).to_pylist()
+    finally:
+        (gc.enable if was_on else gc.disable)()
+    assert found == rows and is_complete(found)
+    found.append(found)  # a cycle, which only the collector frees
+    is_seen = gc.is_tracked(found[0])
+    del found, rows
+    assert is_seen and gc.collect() > 3000
+
+
+def test_no_thread_finds_a_list_with_empty_places():
+    column = pa.array([[i, None] for i in range(200_000)])
+    array, done = ad.array(column), threading.Event()
+    seen = []
+
+    def look():
+        while not done.is_set():
+            seen.append(sum(None in x for x in gc.get_objects() if type(x) is list and len(x) < 9))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        assert len(array.to_pylist()) == 200_000
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_signal_ends_it():
+    """500 lists of the same 65536 values: the timer counts the time of this process."""
+    n = 500
+    column = pa.ListViewArray.from_arrays(
+        np.zeros(n, "i4"), np.full(n, 65536, "i4"), np.zeros(65536, "i1")
+    )
+    array = ad.array(column)
+
+    events = []
+
+    def stop(*_):
+        raise InterruptedError
+
+    def profile(_, event, function):
+        if event.startswith("c_") and function.__name__ == "to_pylist":
+            events.append(event)
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    sys.setprofile(profile)
+    try:
+        with pytest.raises(InterruptedError):
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.002)
+            array.to_pylist()
+    finally:
+        sys.setprofile(None)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert events in ([], ["c_call", "c_exception"])  # [] if the timer was first
 
 
 # --- values that are not in the array ---------------------------------------------------
@@ -175,7 +321,7 @@ def test_values_that_nothing_refers_to_are_not_decoded():
     assert used.to_pylist() == [used[0], used[1], used[2]] == ["b", None, "a"]
     runs = built(pa.run_end_encoded(pa.int32(), pa.utf8()), 7, [], i4(1, 3, 5, 7), BAD_TEXT)
     assert runs[3:5].to_pylist() == ["b", "b"] and runs[0] == "a"
-    with pytest.raises(ad.InvalidArrowError, match=r"^row 1"):
+    with pytest.raises(ad.InvalidArrowError, match=r"^children\[1\]: row 1: "):
         runs[2:5].to_pylist()
     behind = built(RUNS, 5, [], i4(2, 5, 1), np.arange(3, dtype="i1"))
     assert behind.to_pylist() == [0, 0, 1, 1, 1]  # a run past the last row
@@ -280,6 +426,13 @@ ENDLESS = {
         2**40,
     ),
 }  # fmt: skip
+
+
+def test_values_without_bytes_of_many_lists_add_up():
+    inner = built(pa.list_(pa.null()), 2, [None, i4(0, 6 * 10**7, 12 * 10**7)], LONG_NULLS)
+    outer = built(pa.list_(pa.list_(pa.null())), 2, [None, i4(0, 1, 2)], inner)
+    with pytest.raises(ad.ExchangeError, match=r"60000000 values .* after 60000000 others, of"):
+        outer.to_pylist()
 
 
 @pytest.mark.parametrize("name", ENDLESS)

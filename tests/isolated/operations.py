@@ -95,6 +95,9 @@ array = ad.array(owner)
 batch = ad.record_batch({"a": array, "b": array})
 tensor = ad.tensor(array)
 names = ["a", "b"]
+times = ad.array(ac.int64s(0, 1 << 62)).view("duration[us]")[:1]
+words = ad.Array.from_buffers("utf8", 2, [None, ad.array(ac.int32s(0, 1, 3)), "aé".encode()])
+nested = ad.record_batch({"lists": lists(owner)[:1], "times": times, "words": words[1:]})
 parts = ad._core._parts(batch)
 
 
@@ -163,6 +166,7 @@ OPERATIONS = {
     "equals": lambda c: batch.equals(c.batch_pair),
     "names": lambda c: (batch.shape, batch.column_names, batch._ipython_key_completions_()),
     "index": lambda c: (tensor[1:], tensor[0], tensor[..., None], list(tensor)),
+    "values": lambda c: (nested.to_pylist(), nested[1], lists(c.owner).to_pylist()),
     "parts": lambda c: ad._core._parts(ad.array(c.batch_pair)),
     "array of parts": lambda c: ad._core._array_of_parts(*parts),
     "metadata": lambda c: ad.schema(c.batch_pair[0]).metadata,

@@ -50,7 +50,7 @@ def test_every_row_of_the_speed_table_is_there(quick):
     _, report, _ = quick
     goals = {row["name"] for row in report["paths"] if row["group"] == "goals" and row["goal"]}
     assert len(goals) == 13
-    assert {row["group"] for row in report["paths"]} == {"goals", "per column", "more"}
+    assert {row["group"] for row in report["paths"]} == {"goals", "per column", "more", "values"}
 
 
 def test_figures_are_plausible(quick):

@@ -44,6 +44,9 @@ ad_fastcall ad_function_array, ad_function_array_stream, ad_function_concat,
 ad_fastcall ad_array_from_buffers;
 /* Array.equals(other) */
 PyObject *ad_array_equals(PyObject *self, PyObject *object);
+/* Array.to_pylist(), and array[row], of a row that is there. */
+PyObject *ad_array_to_pylist(PyObject *self, PyObject *ignored);
+PyObject *ad_array_row(PyObject *self, int64_t row);
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);

@@ -459,13 +459,6 @@ array_validate(ad_state *state, PyObject *self, PyObject *const *values)
 static AD_ENTRY(call_array_validate, ad_state_of, validate_signature,
                 array_validate(state, self, values));
 
-static PyObject *
-array_to_pylist(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    PyObject *args[] = {self};
-    return ad_call_helper("_pylist", "to_pylist", args, 1);
-}
-
 /* --- the sequence -------------------------------------------------------- */
 
 static Py_ssize_t
@@ -509,14 +502,7 @@ array_item(PyObject *self, Py_ssize_t i)
                      i, (long long)array->length);
         return NULL;
     }
-    PyObject *index = PyLong_FromSsize_t(i);
-    if (index == NULL) {
-        return NULL;
-    }
-    PyObject *args[] = {self, index};
-    PyObject *result = ad_call_helper("_pylist", "scalar", args, 2);
-    Py_DECREF(index);
-    return result;
+    return ad_array_row(self, i);
 }
 
 static PyObject *
@@ -650,7 +636,7 @@ static PyMethodDef array_methods[] = {
      "Examples\n--------\n"
      ">>> ad.array(b\"abc\").validate(\"full\")\n"
      "()"},
-    {"to_pylist", array_to_pylist, METH_NOARGS,
+    {"to_pylist", ad_array_to_pylist, METH_NOARGS,
      "to_pylist($self)\n--\n\n"
      "The values as a list of Python objects, for interactive use.\n\n"
      "Nanoseconds that datetime cannot hold are pandas' Timestamp and\n"
