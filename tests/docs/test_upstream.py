@@ -70,6 +70,14 @@ def test_deviation_is_still_there(name, tmp_path):
         assert separator, f"{line!r} does not follow in:\n{output}"
 
 
+def test_the_readme_counts_the_libraries():
+    index = (FOLDER / "index.md").read_text(encoding="utf-8")
+    libraries = set(re.findall(r"^\| ([\w-]+) [\w.]+ \| \[", index, re.M))
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    readme = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"[Reports](docs/upstream/index.md) on {words[len(libraries)]} libraries" in readme
+
+
 def test_index_lists_the_reports():
     index = (FOLDER / "index.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"\]\((\w+)\.md\)", index)) == PAGES
