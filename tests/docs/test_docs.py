@@ -137,7 +137,8 @@ def test_example_runs(page, line, code, needs):
     if needs:
         run_on_cuda(page, line, code)
         return
-    names = {"__name__": "example"}
+    is_script = 'if __name__ == "__main__":' in code
+    names = {"__name__": "__main__" if is_script else "example"}
     exec(compiled(line, code, page), names)
     for test in [value for name, value in names.items() if name.startswith("test_")]:
         test()
