@@ -114,7 +114,7 @@ def time_text(attempt):
     return short_time(attempt.ns) if attempt and attempt.ns is not None else ""
 
 
-def gain(pairs):
+def ratio_text(pairs):
     """Return the median ratio of the pairs of two different libraries."""
     ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
     if not ratios:
@@ -165,10 +165,20 @@ def time_rows(grid):
         pairs = grid.row(producer)
         rows.append([producer, *(time_text(pair.through) for pair in pairs)])
         rows.append(["  direct", *(time_text(pair.best_direct) for pair in pairs)])
-    gains = [gain([grid.at[p, consumer] for p in grid.producers]) for consumer in grid.consumers]
-    if any(gains):
-        rows.append(["gain", *gains])
+    columns = [[grid.at[p, consumer] for p in grid.producers] for consumer in grid.consumers]
+    ratios = [ratio_text(pairs) for pairs in columns]
+    if any(ratios):
+        rows.append(["ratio", *ratios])
     return rows
+
+
+def faster_directly(matrix):
+    """Return the consumers whose direct calls are faster, by the median ratio."""
+    ratios = {}
+    for pair in matrix.pairs:
+        if pair.ratio is not None:
+            ratios.setdefault(pair.consumer, []).append(pair.ratio)
+    return [name for name, found in ratios.items() if statistics.median(found) > 1]
 
 
 def move_rows(matrix, cell):
@@ -292,9 +302,12 @@ def time_lines(matrix, headings):
         yield "From device to device, nanoseconds until the call of .to() returns:"
         yield from aligned(move_rows(matrix, lambda move: time_text(move.through)))
     if any(pair.ratio is not None for pair in matrix.pairs):
-        yield "gain: direct time / time through arrowdev, the median of the pairs of two different"
+        yield "ratio: time through arrowdev / direct time, the median of the pairs of different"
         yield "libraries where both are zero-copy or both copy. Calls within one library, or of"
         yield "Python's own memoryview and ctypes, are no exchange and have none."
+        names = faster_directly(matrix)
+        if names:
+            yield f"Directly is faster, with a ratio above 1, into: {', '.join(names)}."
         yield ""
 
 

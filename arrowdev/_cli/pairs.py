@@ -53,7 +53,7 @@ class Pair:
 
     @property
     def ratio(self):
-        """Direct time / time through arrowdev; None: not comparable.
+        """Time through arrowdev / direct time; None: not comparable.
 
         The direct way from a library to itself, or to Python's own memoryview, is a call of that
         library alone, and no exchange.
@@ -63,7 +63,7 @@ class Pair:
             return None
         if direct.ns is None or self.through.ns is None:
             return None
-        return direct.ns / self.through.ns
+        return self.through.ns / direct.ns
 
     def attempts(self):
         return [self.through, *self.direct]

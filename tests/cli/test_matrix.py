@@ -125,7 +125,7 @@ def test_table_is_printed(capsys):
         f"{call}: TypeError: underlying buffer is not writable"
         for call in ("from_buffer(arrowdev.tensor(x))", "ctypes from_buffer(x)")
     ]
-    assert not any("anoseconds" in line or "gain" in line for line in lines)
+    assert not any("anoseconds" in line or line.startswith("ratio") for line in lines)
     assert not any("pip install" in line for line in lines)
 
 
@@ -142,10 +142,27 @@ def test_times_are_a_table_of_their_own(capsys):
     start = lines.index("In host memory, nanoseconds:")
     rows = {line.split()[0]: line.split()[1:] for line in lines[start + 3 :] if line}
     assert lines.index("In host memory:") < start
-    assert set(rows) >= {"memoryview", "numpy", "pyarrow", "direct", "gain"}
+    assert set(rows) >= {"memoryview", "numpy", "pyarrow", "direct", "ratio"}
     assert all(re.fullmatch(r"[\d.]+[kM]?", time) for time in rows["numpy"])
     # No ratio for memoryview, whose direct call is the producer's own.
-    assert len(rows["gain"]) == 2 and all(ratio.endswith("x") for ratio in rows["gain"])
+    assert len(rows["ratio"]) == 2 and all(ratio.endswith("x") for ratio in rows["ratio"])
+
+
+def test_the_text_says_where_directly_is_faster():
+    """A ratio is the time through arrowdev by the direct time: above 1 it is a loss."""
+
+    def pair(consumer, through, direct):
+        return pairs.Pair(
+            "one",
+            consumer,
+            pairs.Attempt("through", "zero-copy", ns=through),
+            [pairs.Attempt("direct", "zero-copy", ns=direct)],
+        )
+
+    matrix = pairs.Matrix(None, [], [pair("slow", 500, 100), pair("fast", 100, 200)])
+    assert [found.ratio for found in matrix.pairs] == [5, 0.5]
+    assert matrix_text.faster_directly(matrix) == ["slow"]
+    assert matrix_text.ratio_text(matrix.pairs[:1]) == "5.00x"
 
 
 def test_no_ratio_within_a_library(capsys):
