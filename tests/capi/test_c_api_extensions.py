@@ -37,6 +37,17 @@ def tensors():
     return extension.load(extension.build(FOLDER / "tensors.cpp", language="c++", more=more))
 
 
+@pytest.fixture(scope="module")
+def lengths():
+    nanobind = pytest.importorskip("nanobind")
+    folder = Path(nanobind.__path__[0])
+    more = [f"-isystem{folder / 'include'}", f"-isystem{folder / 'ext/robin_map/include'}"]
+    more += ["-fvisibility=hidden", "-fno-strict-aliasing", str(folder / "src/nb_combined.cpp")]
+    # nanobind's own source is not clean with -Wpedantic.
+    built = extension.build(FOLDER / "lengths.cpp", "c++", ["-std=c++17"], more)
+    return extension.load(built)
+
+
 class TestC:
     def test_total_of_any_column(self, columns):
         assert columns.total(np.arange(10)) == 45
@@ -113,3 +124,11 @@ class TestPybind11:
             from fractions import Fraction
 
             tensors.ramp(3, Fraction)
+
+
+@pytest.mark.slow
+class TestNanobind:
+    def test_length_of_any_array(self, lengths):
+        assert lengths.length(np.arange(7)) == lengths.length(ad.array(np.arange(9))[2:]) == 7
+        with pytest.raises(TypeError, match="object"):
+            lengths.length(object())
