@@ -49,6 +49,18 @@ def _iterate(array: Array) -> Iterator[Any]:
         yield from array[start : start + _AT_ONCE].to_pylist()
 
 
+def contains(array: Array, item: object) -> bool:
+    """Return what ``item in array`` is: a field of a struct, a row of any other array."""
+    if array.schema.format != "+s":
+        return item in iterate(array)
+    if not isinstance(item, str):
+        raise TypeError(
+            f'"in" looks for the name of a field, a str, not for {type(item).__name__}; '
+            "row in array.to_pylist() looks for a row"
+        )
+    return item in array.column_names
+
+
 def iterate_tensor(tensor: Tensor) -> Iterator[Tensor]:
     """Return an iterator over the first dimension of a Tensor: views."""
     return map(tensor.__getitem__, range(len(tensor)))

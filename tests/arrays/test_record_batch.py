@@ -133,3 +133,29 @@ def test_nesting_of_batches_is_limited():
     with pytest.raises(ad.InvalidArrowError, match="nested deeper than 64"):
         for _ in range(100):
             batch = ad.record_batch({"a": batch})
+
+
+def test_names_in_a_batch():
+    batch = ad.record_batch({"price": np.arange(3.0), "qty": np.arange(3)})
+    assert "price" in batch and "qty" in batch[1:]
+    assert "cost" not in batch and "" not in batch and "pri" not in batch
+    for row in (1, None, {"price": 0.0, "qty": 0}, b"price"):
+        with pytest.raises(TypeError, match="looks for the name of a field, a str"):
+            assert row in batch
+    twice = ad.record_batch([np.arange(3), np.arange(3)], names=["a", "a"])
+    assert "a" in twice  # which one is asked for by index
+
+
+def test_names_in_a_batch_on_a_device():
+    column = ad.Tensor.from_pointer(NOWHERE, (3,), "int8", "cuda:1")
+    batch = ad.record_batch({"price": column})
+    assert "price" in batch and "qty" not in batch
+    with pytest.raises(ad.ExchangeError, match="host"):
+        assert 1 in batch["price"]
+
+
+def test_values_in_a_column():
+    column = ad.array(pa.array(["a", None, "b"]))
+    assert "b" in column and None in column
+    assert "b" not in column[:2] and "price" not in column and 1 not in column
+    assert 2.0 in ad.array(np.arange(3)) and None not in ad.array(np.arange(3))

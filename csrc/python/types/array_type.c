@@ -535,6 +535,16 @@ array_subscript(PyObject *self, PyObject *key)
     return array_item(self, i < 0 ? i + array_length(self) : i);
 }
 
+static int
+array_contains(PyObject *self, PyObject *item)
+{
+    PyObject *args[] = {self, item};
+    PyObject *found = ad_call_helper("_pylist", "contains", args, 2);
+    int result = found != NULL ? found == Py_True : -1;
+    Py_XDECREF(found);
+    return result;
+}
+
 /* --- the type ------------------------------------------------------------ */
 
 static PyMethodDef array_methods[] = {
@@ -717,13 +727,17 @@ static PyType_Slot array_slots[] = {
     {Py_nb_float, ad_scalar_as_float},
     {Py_sq_length, array_length},
     {Py_sq_item, array_item},
+    {Py_sq_contains, array_contains},
     {Py_bf_getbuffer, ad_buffer_get},
     {Py_bf_releasebuffer, ad_buffer_release},
     {Py_tp_doc,
      "A typed Arrow array on a device: a column, or a record batch (struct).\n"
      "Immutable; created by arrowdev.array() or arrowdev.record_batch().\n\n"
-     "array[i] is a value, array[i:j] and array[name] are views. Iteration and\n"
-     "array[i] need memory that the host can read.\n\n"
+     "array[i] is a value, array[i:j] and array[name] are views. \"name in "
+     "array\"\n"
+     "looks for a field of a struct, \"value in array\" for a row of any other "
+     "array.\n"
+     "Iteration and array[i] need memory that the host can read.\n\n"
      "It is exported by the Arrow PyCapsule protocol, device and host. A type\n"
      "that has a tensor is also exported by DLPack, the array interfaces and\n"
      "the buffer protocol. hasattr() tells which of them this array supports."},
