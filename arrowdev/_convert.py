@@ -79,14 +79,62 @@ def as_numpy(obj: _Source, dtype: Any, copy: bool | None) -> Any:
 
     if isinstance(obj, Array):
         require_host(obj, "a NumPy array")
-    elif not hasattr(obj, "__array_interface__"):
-        memoryview(obj)  # raises the reason why NumPy cannot read it
-    result = _numpy(numpy, obj, False if copy is False else None, None)
+        result = _numpy_or_objects(numpy, obj, copy)
+    else:
+        if not hasattr(obj, "__array_interface__"):
+            memoryview(obj)  # raises the reason why NumPy cannot read it
+        result = _numpy(numpy, obj, False if copy is False else None, None)
     if dtype is not None and result.dtype != dtype:
         if copy is False:
             raise ValueError(f"{result.dtype} cannot become {dtype} without a copy")
+        _require_nulls_of(obj, result, numpy.dtype(dtype))
         return result.astype(dtype)
-    return result.copy() if copy else result
+    return result.copy() if copy and result.dtype != object else result
+
+
+def _numpy_or_objects(numpy: Any, column: Array, copy: bool | None) -> Any:
+    """Return the values in shared memory or, if a tensor would lose their meaning, as objects.
+
+    NumPy would make objects itself, of the rows, if there was no ``__array__``. But it lets them
+    have a dtype, which cuts zeros off the ends of strings, and makes strings of numbers beside
+    strings; and pandas rounds large integers beside None.
+    """
+    if column.schema.format == "+s":
+        raise exchange_error(
+            f"an array of NumPy has no place for the names and types in {column.schema}",
+            reason="dtype",
+            hint="arrowdev.convert(x, pandas.DataFrame) keeps them; arrowdev.tensor(x) is a "
+            "matrix, x[name] a column, x.to_pylist() the rows",
+            device=column.device,
+        )
+    try:
+        return _numpy(numpy, column, False if copy is False else None, None)
+    except ExchangeError as refusal:
+        if refusal.reason not in ("dtype", "nulls"):
+            raise
+        if copy is False:
+            raise exchange_error(
+                f"making Python objects of {column.schema} needs a copy, which was ruled out",
+                reason="copy",
+                hint="allow a copy (copy=None)",
+                device=column.device,
+            ) from refusal
+    values = column.to_pylist()
+    result = numpy.empty(len(values), object)
+    for row, value in enumerate(values):  # result[:] would make rows of lists dimensions
+        result[row] = value
+    return result
+
+
+def _require_nulls_of(obj: _Source, values: Any, dtype: Any) -> None:
+    """Raise if nulls among Python's values would become something else than null in `dtype`."""
+    if values.dtype == object and dtype.kind not in "OfcmM" and None in values.tolist():
+        raise exchange_error(
+            f"the array has nulls, and {dtype} has no value for them",
+            reason="nulls",
+            hint='use arrowdev.tensor(x, nulls="fill", fill_value=...), or take dtype=object',
+            device=obj.device,
+        )
 
 
 # --- by tensor ---------------------------------------------------------------

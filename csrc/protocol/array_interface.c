@@ -1,6 +1,8 @@
-/* __array_interface__, version 3: host memory by pointer. */
+/* NumPy's own protocols: __array_interface__, version 3, which is host memory
+ * by pointer, and __array__(). */
 #include "protocol/interface_import.h"
 #include "device/backend.h"
+#include "support/py_call.h"
 
 static ad_import_result
 make_tensor(ad_state *state, PyObject *object, const ad_request *request,
@@ -41,7 +43,57 @@ static const ad_interface_rules rules = {
     .has_mask = true,
 };
 
+/* --- __array__() --------------------------------------------------------- */
+
+static const ad_signature as_numpy_signature = {
+    .function = "__array__()",
+    .n_positional = 2,
+    AD_PARAMETER_NAMES(AD_STR_dtype, AD_STR_copy),
+};
+
+static PyObject *
+as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
+         PyObject *kwnames)
+{
+    PyObject *values[2];
+    if (ad_parse_args(ad_state_of(self), &as_numpy_signature, args, n_args,
+                      kwnames, values) < 0) {
+        return NULL;
+    }
+    PyObject *helper_args[] = {self, values[0] != NULL ? values[0] : Py_None,
+                               values[1] != NULL ? values[1] : Py_None};
+    return ad_call_helper("_convert", "as_numpy", helper_args, 3);
+}
+
+/* Without __array__, NumPy makes an array of one Python object of a Tensor
+ * whose buffer it cannot read. So every Tensor has it, to refuse. */
+static PyMethodDef methods[] = {
+    {"__array__", AD_METHOD(as_numpy),
+     "__array__($self, dtype=None, copy=None)\n--\n\n"
+     "The data as a NumPy array, in shared memory if they have a dtype, else\n"
+     "as Python objects. Raises ExchangeError, with a hint, for memory that\n"
+     "the host cannot read and for record batches, whose names NumPy drops."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* NumPy iterates over an Array without it, which on a device says why that is
+ * impossible. The rows of a batch would become dicts, of which pandas makes
+ * columns of other types; so a batch has it, to refuse. */
+static PyObject *
+array_method(PyObject *self, void *closure)
+{
+    PyMethodDef *method = closure;
+    if (ad_array_offers_host(ad_state_of(self), self, method->ml_name) < 0) {
+        return NULL;
+    }
+    return PyCFunction_New(method, self);
+}
+
 static const PyGetSetDef getset[] = {
+    {"__array__", array_method, NULL,
+     PyDoc_STR("Method as Tensor.__array__; AttributeError, which says why, "
+               "where\nthe host cannot read the memory."),
+     methods},
     {"__array_interface__", ad_interface_get, NULL,
      PyDoc_STR("Array interface, version 3 (host-accessible memory)."),
      (void *)&rules},
@@ -54,5 +106,6 @@ const ad_protocol ad_protocol_array_interface = {
     .import = ad_interface_import,
     .rules = &rules,
     .array_getset = getset,
-    .tensor_getset = getset,
+    .tensor_methods = methods,
+    .tensor_getset = &getset[1],
 };

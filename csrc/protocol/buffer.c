@@ -328,7 +328,11 @@ static int
 fill_from_array(ad_state *state, PyObject *self, Py_buffer *view, int flags)
 {
     ad_tensor_value value;
-    if (ad_self_as_tensor(state, self, &value) < 0) {
+    ad_error err;
+    ad_status status =
+        ad_refuse_batch(ad_array_of(self), "the buffer protocol", &err);
+    if (ad_raise_status(state, status, &err) < 0 ||
+        ad_self_as_tensor(state, self, &value) < 0) {
         return -1;
     }
     int result =

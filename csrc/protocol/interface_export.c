@@ -50,7 +50,12 @@ ad_interface_get(PyObject *self, void *closure)
     ad_state *state = ad_state_of(self);
     const ad_interface_rules *rules = closure;
     ad_tensor_value value;
+    ad_error err;
     if (ad_is_array(state, self)) {
+        if (ad_refuse_batch(ad_array_of(self), rules->name, &err) != AD_OK) {
+            return ad_interface_unavailable(rules, "%s; %s", err.message,
+                                            err.hint);
+        }
         if (ad_array_offers_tensor(state, self, rules->name) < 0) {
             return NULL;
         }

@@ -648,3 +648,18 @@ ad_finish_strange_elements(ad_state *state, const ad_request *request,
     ad_tensor_clear(tensor); /* may run Python code: raise afterwards */
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }
+
+ad_status
+ad_refuse_batch(const ad_array *array, const char *what, ad_error *err)
+{
+    if (strcmp(array->schema.node->format, "+s") != 0) {
+        return AD_OK;
+    }
+    ad_fail(err, AD_ERR_EXCHANGE, "dtype",
+            "arrowdev.tensor(batch) is the matrix of its values, batch[name] "
+            "a column",
+            "the names of a batch would be lost by %s", what);
+    ad_error_device(err, array->device);
+    ad_type_error_dtype(array->schema.node, err);
+    return AD_ERR_EXCHANGE;
+}

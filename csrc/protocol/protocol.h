@@ -211,6 +211,13 @@ ad_finish_elements(ad_state *state, const ad_request *request,
                : ad_finish_tensor(state, request, &out->tensor);
 }
 
+/* Fails for a batch (AD_ERR_EXCHANGE, "dtype"), which `what` would show as a
+ * matrix without names. numpy.asarray(), cupy.asarray() and cudf.DataFrame()
+ * take whatever has a buffer or an array interface; DLPack is asked for by
+ * functions that make tensors. */
+AD_MUST_CHECK ad_status ad_refuse_batch(const ad_array *array,
+                                        const char *what, ad_error *err);
+
 /* --- stream arguments (stream_argument.c) -------------------------------- */
 
 /* The refusals of a stream= argument are raised here. A stream of another

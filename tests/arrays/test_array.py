@@ -560,7 +560,6 @@ def test_time_zones():
         lambda array: array[0],
         lambda array: list(array),
         lambda array: np.asarray(array),
-        lambda array: array.__array__(),
         lambda array: ad.as_host(array),
         lambda array: memoryview(array),
     ],
@@ -571,66 +570,6 @@ def test_values_of_device_memory(read):
     error = info.value
     assert (error.reason, error.device) == ("device", ad.device("cuda:1"))
     assert "host" in error.hint
-
-
-# --- __array__ ----------------------------------------------------------------
-
-
-def test_array_is_zero_copy_and_read_only():
-    data = np.arange(6)
-    for found in (np.asarray(ad.array(data)), ad.array(data).__array__(copy=False)):
-        assert found.ctypes.data == data.ctypes.data
-        assert not found.flags.writeable
-    part = np.asarray(ad.array(data)[2:5])
-    assert part.ctypes.data == data[2:].ctypes.data and part.tolist() == [2, 3, 4]
-
-
-def test_array_arguments():
-    data = np.arange(6)
-    array = ad.array(data)
-    copied = np.array(array, copy=True)
-    assert copied.ctypes.data != data.ctypes.data and copied.flags.writeable
-    assert np.asarray(array, dtype="f4").dtype == "f4"
-    assert np.asarray(array, dtype="i8").ctypes.data == data.ctypes.data
-    with pytest.raises(ValueError, match="without a copy"):
-        array.__array__("f4", copy=False)
-    with pytest.raises(TypeError):
-        array.__array__("f4", True, 1)
-
-
-def test_array_of_bits():
-    array = ad.array(pa.array([True, False, True]))[1:]
-    assert np.asarray(array).tolist() == [False, True]
-    with pytest.raises(ad.ExchangeError):
-        np.array(array, copy=False)
-
-
-def test_array_refuses_nulls_with_a_hint(nulls):
-    with pytest.raises(ad.ExchangeError, match="2 nulls among 5") as info:
-        np.asarray(nulls)
-    assert info.value.reason == "nulls"
-    assert "fill_value" in info.value.hint
-    assert np.asarray(nulls[:1]).tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("timestamp ns", "view"),
-        ("date32", "view"),
-        ("decimal128", "view"),
-        ("dictionary", "dictionary"),
-        ("string", "buffers"),
-        ("list_view", "children"),
-        ("map", "children"),
-        ("sparse_union", "children"),
-        ("run_end_encoded", "children"),
-    ],
-)
-def test_array_refuses_lossy_types(name, hint):
-    with pytest.raises(ad.ExchangeError, match=r"mean|lose") as info:
-        np.asarray(ad.array(SAMPLES[name])[:1])
-    assert info.value.reason == "dtype" and hint in info.value.hint
 
 
 # --- from_buffers ------------------------------------------------------------------

@@ -82,7 +82,8 @@ CASES = {
         "bfloat16 or float8 *to* NumPy": lambda: ad.convert(
             library("torch").ones(2, dtype=library("torch").bfloat16), np.ndarray
         ),
-        "a column with nulls *to* NumPy": lambda: ad.convert(NULLS, np.ndarray),
+        "a column with nulls *to* NumPy by `convert`": lambda: ad.convert(NULLS, np.ndarray),
+        "a batch *to* NumPy by `np.asarray`": lambda: np.asarray(ad.record_batch({"x": b"ab"})),
     },
     "pytorch": {
         "a tensor that requires a gradient": lambda: ad.array(

@@ -41,7 +41,7 @@ def scattered(data):
 
 
 def as_list(tensor):
-    return np.asarray(tensor).tolist()
+    return np.asarray(ad.tensor(tensor)).tolist()
 
 
 # --- from matrix to batch ----------------------------------------------------------------
@@ -285,10 +285,24 @@ def test_order_c_of_a_pitch_is_a_copy():
 def test_protocols_of_a_matrix():
     data = matrix((4, 3))
     batch = ad.record_batch(data, names=names(3))
-    assert np.shares_memory(np.asarray(batch), data)
+    assert np.shares_memory(np.asarray(ad.tensor(batch)), data)
     assert np.from_dlpack(batch).tolist() == data.tolist()
     assert batch.into(torch.Tensor).tolist() == data.tolist()
-    assert memoryview(batch).shape == (4, 3)
+    assert batch.into(memoryview).shape == (4, 3)
+    assert np.shares_memory(batch.into(np.ndarray), data)
+
+
+def test_protocols_of_a_matrix_that_would_drop_the_names():
+    """numpy.asarray() and cudf.DataFrame() take these from any object."""
+    batch = ad.record_batch(matrix((4, 3)), names=names(3))
+    error = refused(memoryview, batch)
+    assert error.reason == "dtype" and "names of a batch" in str(error)
+    assert "arrowdev.tensor(batch)" in error.hint
+    for name in ("array", "cuda_array", "sycl_usm_array"):
+        with pytest.raises(AttributeError, match=r"names of a batch.*arrowdev\.tensor\(batch\)"):
+            getattr(batch, f"__{name}_interface__")
+    assert hasattr(batch["c0"], "__array_interface__") and memoryview(batch["c0"])
+    assert "buffer protocol" not in ad.protocols(batch, probe=True)
 
 
 def test_frames():

@@ -225,28 +225,6 @@ ad_reduce(PyObject *self, PyObject *protocol)
     return ad_call_helper("_pickle", "reduce", args, 2);
 }
 
-static const ad_signature numpy_signature = {
-    .function = "__array__()",
-    .n_positional = 2,
-    AD_PARAMETER_NAMES(AD_STR_dtype, AD_STR_copy),
-};
-
-/* NumPy calls it for a Tensor only if the Tensor exports no buffer; without
- * __array__ it would make an array of one Python object. */
-static PyObject *
-as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
-         PyObject *kwnames)
-{
-    PyObject *values[2];
-    if (ad_parse_args(ad_state_of(self), &numpy_signature, args, n_args,
-                      kwnames, values) < 0) {
-        return NULL;
-    }
-    PyObject *helper_args[] = {self, values[0] != NULL ? values[0] : Py_None,
-                               values[1] != NULL ? values[1] : Py_None};
-    return ad_call_helper("_convert", "as_numpy", helper_args, 3);
-}
-
 static const ad_signature into_signature = {
     .function = "into()",
     .n_positional = 1,
@@ -302,10 +280,6 @@ const PyMethodDef ad_common_methods[] = {
      "...     there = ad.array(b\"abc\").to(\"ext_dev:0\")\n"
      "...     there.to(\"cpu\").to_pylist()\n"
      "[97, 98, 99]"},
-    {"__array__", AD_METHOD(as_numpy),
-     "__array__($self, dtype=None, copy=None)\n--\n\n"
-     "The data as a NumPy array. Raises ExchangeError, with a hint, for\n"
-     "memory that the host cannot read and for nulls."},
     {"into", AD_METHOD(call_into),
      "into($self, cls, *, stream=None, copy=None)\n--\n\n"
      "The data as an instance of another library's class, such as\n"
