@@ -16,10 +16,12 @@ from arrowdev._core import (
     ExchangeError,
     Tensor,
     _extension,
+    _has_bool8,
+    _schema_of_parts,
+    _schema_parts,
     _warn_if_readonly,
     array,
     concat,
-    record_batch,
     schema,
     tensor,
 )
@@ -269,6 +271,61 @@ def _arrow(obj: _Source, copy: bool | None, stream: object) -> Array:
     return array(obj, copy=copy, stream=stream)
 
 
+_BOOL8 = (b"ARROW:extension:name", b"arrow.bool8")
+
+
+def _bits_in(parts: Any) -> Any:
+    """Return the parts of a schema with bools of one bit where they have one byte."""
+    kind, name, metadata, flags, children, dictionary = parts
+    if _BOOL8 in (metadata or ()):
+        kind = b"b"
+        kept = [pair for pair in metadata if not pair[0].startswith(b"ARROW:extension:")]
+        metadata = kept or None
+    children = tuple(map(_bits_in, children))
+    return kind, name, metadata, flags, children, dictionary and _bits_in(dictionary)
+
+
+def _cast_bools(data: Array, wanted: Any) -> Array:
+    """Return `data` as `wanted`, which differs in the bools only. What else there is is shared."""
+    if data.schema == wanted:
+        return data
+    if wanted.format == "b":
+        return array(data, wanted)
+    offset, children, dictionary = data.offset, data.children, data.dictionary
+    if wanted.format == "+s" and data.validity is None:  # no more than the rows of the slice
+        children = tuple(child[offset : offset + len(data)] for child in children)
+        offset = 0
+    return Array.from_buffers(
+        wanted,
+        len(data),
+        data.buffers,
+        null_count=-1 if data.null_count is None else data.null_count,
+        offset=offset,
+        children=list(map(_cast_bools, children, wanted.children)),
+        dictionary=None if dictionary is None else _cast_bools(dictionary, wanted.dictionary),
+    )
+
+
+def _with_bits(take: _Take) -> _Take:
+    """Return `take` for a library that shows numbers of arrow.bool8: with bools of one bit."""
+
+    def taken(obj: _Source, copy: bool | None, stream: object) -> Array:
+        data = take(obj, copy, stream)
+        if not _has_bool8(data):
+            return data
+        if copy is False:
+            raise exchange_error(
+                f"the library does not know the bools in {data.schema}, which have a byte each, "
+                "and bits are a copy",
+                reason="copy",
+                hint="leave copy=False out",
+                device=data.device,
+            )
+        return _cast_bools(data, _schema_of_parts(_bits_in(_schema_parts(data.schema))))
+
+    return taken
+
+
 def _pyarrow_array(pyarrow: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return pyarrow.array(_arrow(obj, copy, stream))
 
@@ -345,31 +402,19 @@ def _pandas_error(array: Array, message: str, hint: str) -> ExchangeError:
     return exchange_error(f"pandas {message}", reason="dtype", hint=hint, device=array.device)
 
 
-def _is_bool8(array: Array) -> bool:
-    return (array.schema.metadata or {}).get(b"ARROW:extension:name") == b"arrow.bool8"
-
-
-def _require_types_of_pandas(array: Array, source: str, is_column: bool = True) -> None:
+def _require_types_of_pandas(array: Array, source: str) -> None:
     """Raise if pandas would lose the meaning of `array`, or round its integers.
 
     source: the class of pyarrow that keeps the integers and the fields.
-    is_column: whether it is a column; else it is nested within one.
     """
     keep = f"pass them on by .into({source}).to_pandas(types_mapper=pandas.ArrowDtype)"
     dtype, _, strides = _extension(array.schema)
     stored = str(schema(array.schema.format)) if len(array.schema.format) == 1 else None
-    if dtype not in (None, "bool", stored):
+    if dtype not in (None, stored):
         raise _pandas_error(
             array,
             f"has no equivalent of {dtype} here, and shows what is stored",
             "convert the data first, in the library that has them",
-        )
-    if dtype == "bool" and not (is_column and _is_bool8(array)):
-        cls = "Series" if source == "pyarrow.Array" else "DataFrame"
-        raise _pandas_error(
-            array,
-            f"makes int8 of {array.schema} here",
-            f"pass Python's values: pandas.{cls}(arrowdev.array(x).to_pylist())",
         )
     if strides and list(strides) != sorted(strides, reverse=True):
         raise _pandas_error(
@@ -383,7 +428,7 @@ def _require_types_of_pandas(array: Array, source: str, is_column: bool = True) 
             array, f"makes dicts of {array.schema}, which keep one field of a name", keep
         )
     for child in array.children:
-        _require_types_of_pandas(child, source, is_column=False)
+        _require_types_of_pandas(child, source)
         if child.dictionary:
             # Within a column pandas decodes them.
             _require_integers_that_floats_hold(child.dictionary, child.count_nulls(), keep)
@@ -424,23 +469,6 @@ def _columns_of(data: Array, name: str) -> list[Array]:
     ]
 
 
-def _bools_as_bits(data: Array, name: str) -> Array:
-    """Return the column or batch with bools that pandas does not take for int8."""
-    columns = list(data.children) if name == "DataFrame" else [data]
-    are_bools = [_is_bool8(column) for column in columns]
-    if not any(are_bools):
-        return data
-    columns = [
-        array(column, "bool") if is_bool else column
-        for column, is_bool in zip(columns, are_bools, strict=True)
-    ]
-    if name == "Series":
-        return columns[0]
-    # `data` says which rows are there: pyarrow refuses a batch with null rows.
-    batch = record_batch(columns, names=[child.name for child in data.schema.children])
-    return batch if data.validity is None else data
-
-
 def _from_arrow(pandas: Any, name: str, data: Array) -> Any:
     cls = getattr(pandas, name)
     if not hasattr(cls, "from_arrow"):
@@ -449,7 +477,7 @@ def _from_arrow(pandas: Any, name: str, data: Array) -> Any:
             reason="version",
             hint="install pandas 3 or later",
         )
-    result = cls.from_arrow(_bools_as_bits(_on_host(data, f"a pandas.{name}"), name))
+    result = cls.from_arrow(_on_host(data, f"a pandas.{name}"))
     source = "pyarrow.Table" if name == "DataFrame" else "pyarrow.Array"
     for column in _columns_of(data, name):
         _require_types_of_pandas(column, source)
@@ -459,7 +487,7 @@ def _from_arrow(pandas: Any, name: str, data: Array) -> Any:
 def _pandas_frame(pandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     if copy is False:
         raise _cannot_promise(pandas)
-    return _from_arrow(pandas, "DataFrame", _batch(obj, copy, stream))
+    return _from_arrow(pandas, "DataFrame", _with_bits(_batch)(obj, copy, stream))
 
 
 def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
@@ -469,7 +497,7 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
     except ExchangeError:
         if copy is False:
             raise
-        return _from_arrow(pandas, "Series", _arrow(obj, copy, stream))
+        return _from_arrow(pandas, "Series", _with_bits(_arrow)(obj, copy, stream))
     if values.ndim != 1 and isinstance(obj, Array) and obj.schema.format != "+s":
         if copy is False:
             raise exchange_error(
@@ -478,7 +506,7 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
                 hint="leave copy=False out",
                 device=obj.device,
             )
-        return _from_arrow(pandas, "Series", _arrow(obj, copy, stream))
+        return _from_arrow(pandas, "Series", _with_bits(_arrow)(obj, copy, stream))
     if values.ndim != 1 and isinstance(obj, Array):
         raise exchange_error(
             f"a pandas.Series is one column, not the fields of {obj.schema}",
@@ -497,11 +525,12 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
 
 
 def _arro3(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-    return sys.modules["arro3.core"].Array.from_arrow(_arrow(obj, copy, stream))
+    return sys.modules["arro3.core"].Array.from_arrow(_with_bits(_arrow)(obj, copy, stream))
 
 
 def _arro3_batch(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-    return sys.modules["arro3.core"].RecordBatch.from_arrow(_batch(obj, copy, stream))
+    batch = _with_bits(_batch)(obj, copy, stream)
+    return sys.modules["arro3.core"].RecordBatch.from_arrow(batch)
 
 
 # (library, class name): constructor. The requested class is looked up, then its bases.
@@ -524,8 +553,8 @@ _CONSTRUCTORS = {
     ("nanoarrow", "Array"): _nanoarrow,
     ("arro3", "Array"): _arro3,
     ("arro3", "RecordBatch"): _arro3_batch,
-    ("polars", "Series"): _polars("Series", _arrow),
-    ("polars", "DataFrame"): _polars("DataFrame", _batch),
+    ("polars", "Series"): _polars("Series", _with_bits(_arrow)),
+    ("polars", "DataFrame"): _polars("DataFrame", _with_bits(_batch)),
     ("pandas", "Series"): _pandas_series,
     ("pandas", "DataFrame"): _pandas_frame,
     ("cudf", "Series"): _by_arrow("Series"),

@@ -379,28 +379,6 @@ def test_numbers_of_other_types_into_pandas():
     assert ad.record_batch({"x": np.float64(3)}).into(pd.DataFrame)["x"].tolist() == [3.0]
 
 
-def test_nested_bools_into_pandas():
-    """pandas would show 1 and 0; it takes bools of one byte as a column only."""
-    bools = pa.array(ad.array(np.array([True, False])))
-    for x, values in (
-        (np.array([[True, False], [False, True]]), [[True, False], [False, True]]),
-        (np.array(True), [True]),
-        (pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), bools), [[True], [False]]),
-    ):
-        column = ad.array(x)
-        with pytest.raises(ad.ExchangeError, match="int8") as info:
-            column.into(pd.Series)
-        assert info.value.reason == "dtype"
-        assert "pandas.Series(arrowdev.array(x).to_pylist())" in info.value.hint
-        assert repr(pd.Series(column.to_pylist()).tolist()) == repr(values)
-        batch = ad.record_batch({"x": column})
-        with pytest.raises(ad.ExchangeError, match="int8") as info:
-            batch.into(pd.DataFrame)
-        assert "pandas.DataFrame(arrowdev.array(x).to_pylist())" in info.value.hint
-        assert repr(pd.DataFrame(batch.to_pylist())["x"].tolist()) == repr(values)
-    assert ad.array(bools).into(pd.Series).tolist() == [True, False]
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -451,16 +429,6 @@ def test_integers_of_dictionaries_in_lists_into_pandas():
     with pytest.raises(ad.ExchangeError, match="float64"):
         ad.array(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), words)).into(pd.Series)
     assert ad.array(words).into(pd.Series)[0] == 2**60 + 1  # a categorical
-
-
-def test_bools_into_pandas_stay_bools():
-    x = np.array([True, False])
-    frame = ad.record_batch({"x": x, "y": np.arange(2)}).into(pd.DataFrame)
-    assert frame["x"].dtype == bool and frame[frame["x"]]["y"].tolist() == [0]
-    twins = ad.record_batch([x, x], names=["a", "a"]).into(pd.DataFrame)
-    assert list(twins.columns) == ["a", "a"] and twins.values.tolist() == [[True] * 2, [False] * 2]
-    masked = ad.array(x, validity=np.array([False, True])).into(pd.Series)
-    assert masked.tolist() == [None, False] and masked[1] is False
 
 
 def test_types_without_numpy_dtype():

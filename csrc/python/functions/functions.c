@@ -1,6 +1,8 @@
 /* The table of the module's functions, and the short functions. */
 #include "python/functions/functions.h"
 
+#include <string.h>
+
 #include "model/extension.h"
 #include "python/types/array_stream_type.h"
 #include "python/testing/testing.h"
@@ -60,6 +62,29 @@ function_extension(PyObject *module, PyObject *value)
         default:
             return Py_BuildValue("OOO", Py_None, Py_None, Py_None);
     }
+}
+
+static bool
+has_bool8(const struct ArrowSchema *node)
+{
+    ad_extension extension;
+    bool found = node->metadata != NULL && strcmp(node->format, "c") == 0 &&
+                 ad_extension_read(node, &extension, NULL) == AD_OK &&
+                 extension.kind == AD_EXTENSION_BOOL8;
+    for (int64_t i = 0; !found && i < node->n_children; i++) {
+        found = has_bool8(node->children[i]);
+    }
+    return found || (node->dictionary != NULL && has_bool8(node->dictionary));
+}
+
+static PyObject *
+function_has_bool8(PyObject *module, PyObject *value)
+{
+    if (!ad_is_array(ad_state_of_module(module), value)) {
+        PyErr_SetString(PyExc_TypeError, "expected an Array");
+        return NULL;
+    }
+    return PyBool_FromLong(has_bool8(ad_array_of(value)->schema.node));
 }
 
 static const ad_signature validate_signature = {
@@ -374,6 +399,8 @@ PyMethodDef ad_module_functions[] = {
      "(element type, shape of a row, strides of a row) of an extension type, "
      "each\nNone if the type does not say it. For to_pylist().\n\n"
      "Raises InvalidArrowError for invalid metadata."},
+    {"_has_bool8", function_has_bool8, METH_O,
+     "Whether an Array has bools of one byte, at any depth. For _convert.py."},
     {"device", ad_function_device, METH_O,
      "device(spec, /)\n--\n\n"
      "A Device from \"cuda:0\", \"cpu\", (type, id), or a Device.\n\n"
