@@ -12,7 +12,6 @@ import arrowdev as ad
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 pd = Peer("pandas", "3.0")
-xr = Peer("xarray")
 torch = Peer("torch")
 
 
@@ -135,9 +134,8 @@ def test_device_memory_has_no_array():
         lambda batch: pd.DataFrame(batch[:0]),
         lambda batch: pd.Series(batch),
         lambda batch: pd.DataFrame({"a": batch}),
-        lambda batch: xr.DataArray(batch),
     ],
-    ids=["asarray", "object", "list", "ufunc", "DataFrame", "empty", "Series", "column", "xarray"],
+    ids=["asarray", "object", "list", "ufunc", "DataFrame", "empty", "Series", "column"],
 )
 def test_names_of_a_batch_are_not_dropped(batch, read):
     with pytest.raises(ad.ExchangeError, match="no place for the names") as info:
@@ -172,8 +170,3 @@ def test_large_integers_beside_nulls_stay_as_they_are():
     column = ad.array(pa.array([2**53 + 1, None]))
     assert pd.Series(column).tolist() == [2**53 + 1, None]
     assert pd.DataFrame({"a": column})["a"].tolist() == [2**53 + 1, None]
-
-
-def test_xarray_of_a_column():
-    assert xr.DataArray(ad.array(pa.array(["a", "b"]))).values.tolist() == ["a", "b"]
-    assert xr.DataArray(ad.array(np.arange(3))).values.tolist() == [0, 1, 2]
