@@ -2,6 +2,8 @@
 
 import re
 
+from sphinx.addnodes import pending_xref
+
 import arrowdev
 
 project = "arrowdev"
@@ -38,6 +40,21 @@ def make_source_a_section(app, what, name, obj, options, lines):
     lines[:] = re.sub(r"\nSource: (.*?)\n(?=\n|\Z)", section, text, flags=re.S).split("\n")
 
 
+def keep_first_line(app, what, name, obj, options, lines):
+    """napoleon takes the first line of an attribute for "type: text"; a comment has no colon."""
+    if what in ("attribute", "property", "data"):
+        lines[:0] = ["..", ""]
+
+
+def take_types_by_name(app, doctree):
+    """A type such as bytes is not whatever has a member of that name, as sphinx assumes."""
+    for reference in doctree.findall(pending_xref):
+        if reference.get("reftype") == "class":
+            reference.attributes.pop("refspecific", None)
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", drop_text_signature)
     app.connect("autodoc-process-docstring", make_source_a_section, priority=400)
+    app.connect("autodoc-process-docstring", keep_first_line, priority=450)
+    app.connect("doctree-read", take_types_by_name)

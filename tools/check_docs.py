@@ -7,7 +7,8 @@
     python tools/check_docs.py --shots DIR --pages index performance
 
 Every page is laid out at three widths, light and dark. The check fails where a page or a table is
-wider than the screen, a picture is missing, or a link leads to no page or to no anchor of it.
+wider than the screen, a picture is missing, a link leads to no page or to no anchor of it, or
+Sphinx has made a type of other text.
 Links out of the documentation are not followed.
 """
 
@@ -125,6 +126,25 @@ def dead_links(folder):
                 yield f"{where}: {link} has no such anchor"
 
 
+INVENTED_TYPE = re.compile(r"<dt[^>]*>Type<[^>]*>:.*?<dd[^>]*>(.*?)</dd>", re.DOTALL)
+TYPE_OF_MEMBER = re.compile(r'title="([\w.]*\.[a-z_]\w*)"><em>')
+
+
+def invented_types(folder):
+    """A line for each type that Sphinx makes of a docstring that states none.
+
+    It takes the first line of an attribute for "type: text", and a type such as bytes for a
+    member of that name.
+    """
+    for path in sorted(folder.rglob("*.html")):
+        text = path.read_text(encoding="utf-8")
+        where = path.relative_to(folder)
+        for found in INVENTED_TYPE.findall(text):
+            yield f"{where}: the type of an attribute is {re.sub('<[^>]*>', '', found).strip()!r}"
+        for found in TYPE_OF_MEMBER.findall(text):
+            yield f"{where}: a type leads to the member {found}"
+
+
 class Handler(http.server.SimpleHTTPRequestHandler):
     """The built pages, and the shell around some of them."""
 
@@ -230,7 +250,7 @@ def main():
             build(folder)
         found = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.html")}
         names = sorted(found - GENERATED)
-        lines = list(dead_links(folder))
+        lines = [*dead_links(folder), *invented_types(folder)]
         browser = Browser(folder)
         lines += [
             f"{page} at {width} px, {theme}: {what}"
