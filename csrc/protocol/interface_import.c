@@ -367,10 +367,34 @@ read_pointer(ad_state *state, const char *origin, PyObject *value, void **out)
     return 0;
 }
 
+/* The memory of a buffer, such as the bytes that Pillow makes of an image. */
+static int
+read_buffer(ad_state *state, ad_interface *in, PyObject *data)
+{
+    const Py_buffer *view;
+    in->memory = ad_py_owner_of_buffer(data, PyBUF_SIMPLE, &view);
+    if (in->memory == NULL) {
+        if (!ad_exception_is_final(state)) {
+            ad_interface_wrong(state, in->origin, "data", data,
+                               "a buffer of contiguous bytes");
+        }
+        return -1;
+    }
+    in->memory_size = view->len;
+    in->descriptor.data = view->buf;
+    if (view->readonly) {
+        in->descriptor.flags |= AD_TENSOR_READONLY;
+    }
+    return 0;
+}
+
 static int
 read_data(ad_state *state, ad_interface *in)
 {
     PyObject *data = in->fields[AD_FIELD_DATA];
+    if (in->rules->is_host && data != NULL && PyObject_CheckBuffer(data)) {
+        return read_buffer(state, in, data);
+    }
     if (data == NULL || data == Py_None || PyObject_CheckBuffer(data)) {
         ad_raise_exchange(state, "malformed",
                           "pass numpy.asarray(x), or the object that holds "
@@ -415,12 +439,18 @@ read_offset(ad_state *state, ad_interface *in)
     if (ad_interface_int(state, in->origin, "offset", value, 0, &offset) < 0) {
         return -1;
     }
+    if (in->memory != NULL && offset <= in->memory_size) {
+        in->memory_start = offset;
+        in->descriptor.data = (unsigned char *)in->descriptor.data + offset;
+        return 0;
+    }
     if (offset == 0 || address == 0) {
         return 0;
     }
     if (!in->rules->counts_elements) {
         ad_interface_wrong(state, in->origin, "offset", value,
-                           "0 beside a pointer");
+                           in->memory != NULL ? "one within the buffer"
+                                              : "0 beside a pointer");
         return -1;
     }
     if (__builtin_mul_overflow(offset, itemsize_of(&in->descriptor),
@@ -533,13 +563,36 @@ ad_interface_clear(ad_interface *in)
         Py_CLEAR(in->fields[i]);
     }
     Py_CLEAR(in->dict);
+    ad_owner_unref(in->memory);
+    in->memory = NULL;
 }
 
 /* --- import ------------------------------------------------------------- */
 
+/* The elements lie within the buffer, if there is one. */
+static ad_status
+check_memory(const ad_interface *in, const ad_tensor *tensor, ad_error *err)
+{
+    int64_t low, high;
+    ad_tensor_extent(tensor, &low, &high);
+    if (in->memory == NULL || (low >= -in->memory_start &&
+                               high <= in->memory_size - in->memory_start)) {
+        return AD_OK;
+    }
+    return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
+                   "%s: shape and strides reach bytes %lld to %lld of data, "
+                   "which has %lld",
+                   in->origin, (long long)(in->memory_start + low),
+                   (long long)(in->memory_start + high),
+                   (long long)in->memory_size);
+}
+
 static ad_owner *
 make_owner(PyObject *object, const ad_interface *in)
 {
+    if (in->memory != NULL) {
+        return ad_owner_ref(in->memory);
+    }
     if (PyDict_GET_SIZE(in->dict) <= in->n_known) {
         return ad_py_owner_new(object);
     }
@@ -558,7 +611,8 @@ ad_interface_tensor(ad_state *state, PyObject *object, ad_interface *in,
 {
     ad_error err;
     in->descriptor.device = device;
-    if (ad_tensor_check(&in->descriptor, in->origin, out, &err) != AD_OK) {
+    if (ad_tensor_check(&in->descriptor, in->origin, out, &err) != AD_OK ||
+        check_memory(in, &out->tensor, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
     out->tensor.owner = make_owner(object, in);

@@ -79,8 +79,11 @@ struct ad_interface {
     int64_t version;
     ad_element element;
     ad_tensor_descriptor descriptor; /* all but the device; points at dims */
-    bool is_bits;                    /* descriptor describes bytes of bits */
-    int64_t n_bits;                  /* number of these bits */
+    ad_owner *memory;     /* of a buffer in the field data; NULL: a pointer */
+    int64_t memory_start; /* of the descriptor's data in the buffer */
+    int64_t memory_size;  /* of the buffer */
+    bool is_bits;         /* descriptor describes bytes of bits */
+    int64_t n_bits;       /* number of these bits */
     int64_t dims[2 * AD_MAX_NDIM];
     char origin[AD_ORIGIN_SIZE];
 };

@@ -92,7 +92,7 @@ WRONG_FIELDS = [
     ({"descr": [("", "hm")]}, ValueError, "is not a typestr"),
     ({"data": ...}, ad.ExchangeError, "no pointer but a buffer"),
     ({"data": None}, ad.ExchangeError, "no pointer but a buffer"),
-    ({"data": b"0123456789abcdef"}, ad.ExchangeError, "no pointer but a buffer"),
+    ({"data": b"0123456789abcde"}, ad.ExchangeError, "pointer but a buffer|0 to 16 of .* 15$"),
     ({"data": 64}, ad.ExchangeError, "data is 64, expected \\(int, bool\\)"),
     ({"data": [64, False]}, ad.ExchangeError, "data is of type list"),
     ({"data": (64,)}, ad.ExchangeError, "data is a tuple of 1 items"),

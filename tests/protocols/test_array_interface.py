@@ -171,6 +171,50 @@ def test_final_errors(error):
         ad.tensor(RaisesOnAccess(error()))
 
 
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview, np.frombuffer])
+def test_data_may_be_a_buffer(make):
+    """The field data holds the memory itself, as Pillow's does."""
+    memory = make(np.arange(6, dtype="<i4").tobytes())
+    source = showing({"data": memory, "shape": (2, 3)})
+    tensor = ad.tensor(source)
+    values = np.from_dlpack(tensor)
+    assert values.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert np.shares_memory(values, np.frombuffer(memory, "u1"))
+    assert tensor.readonly == memoryview(memory).readonly
+    del source, memory
+    assert values.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_buffer_of_data_lives_with_the_tensor():
+    memory = bytearray(16)
+    tensor = ad.tensor(showing({"data": memory}))
+    with pytest.raises(BufferError):
+        memory.append(0)
+    del tensor
+    memory.append(0)
+
+
+def test_offset_into_a_buffer_of_data():
+    memory = np.arange(6, dtype="<i4").tobytes()
+    assert np.from_dlpack(ad.tensor(showing({"data": memory, "offset": 8}))).tolist() == [
+        *(2, 3, 4, 5)
+    ]
+    backwards = {"data": memory, "offset": 20, "strides": (-4,)}
+    assert np.from_dlpack(ad.tensor(showing(backwards))).tolist() == [5, 4, 3, 2]
+    for wrong in (
+        {"offset": 9},
+        {"offset": 25},
+        {"offset": 2**62},
+        {"offset": 0, "strides": (8,)},
+        {"offset": 8, "strides": (-4,)},
+    ):
+        with pytest.raises(ad.ExchangeError, match="of data, which has 24|offset is") as info:
+            ad.tensor(showing({"data": memory, **wrong}))
+        assert info.value.reason == "malformed"
+    with pytest.raises(ad.ExchangeError, match="contiguous"):
+        ad.tensor(showing({"data": memoryview(memory)[::2]}))
+
+
 def test_refusal_falls_back_to_buffer_protocol():
     class Both(bytearray):
         @property
