@@ -561,20 +561,37 @@ _CONSTRUCTORS = {
 }
 
 
+# Those whose classes hold tensors.
+_TENSOR_LIBRARIES = {"builtins", "numpy", "torch", "cupy", "jax", "jaxlib", "tvm_ffi", "dpnp"}
+
+
 def _library_name(cls: type) -> str:
     return cls.__module__.partition(".")[0]
 
 
-@functools.lru_cache(maxsize=64)
-def _maker(cls: type) -> Callable[[_Source, bool | None, object], Any] | None:
-    """Return the constructor of a class with its library bound, or None."""
+def _find_base(cls: type) -> tuple[_Constructor, type] | None:
+    """Return the constructor of a class, and the base that has it; or None."""
     for base in cls.__mro__:
         # jax.Array calls itself "jaxlib._jax.Array" in module "jax".
         name = base.__name__.rpartition(".")[2]
         constructor = _CONSTRUCTORS.get((_library_name(base), name))
         if constructor is not None:
-            return functools.partial(constructor, _library(base))
+            return constructor, base
     return None
+
+
+@functools.lru_cache(maxsize=64)
+def _maker(cls: type) -> Callable[[_Source, bool | None, object], Any] | None:
+    """Return the constructor of a class with its library bound, or None."""
+    found = _find_base(cls)
+    return None if found is None else functools.partial(found[0], _library(found[1]))
+
+
+@functools.lru_cache(maxsize=64)
+def takes_tensor(cls: type) -> bool:
+    """Whether a class of the table holds tensors, not columns."""
+    found = _find_base(cls)
+    return found is not None and _library_name(found[1]) in _TENSOR_LIBRARIES
 
 
 def _library(cls: type) -> Any:

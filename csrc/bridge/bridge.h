@@ -90,4 +90,10 @@ bool ad_array_reads_offsets(const ad_array *array);
  * type that cannot be a tensor. */
 bool ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out);
 
+/* The shape of that tensor, as cheaply; -1 for the length of lists, which is
+ * in memory. Of a type that cannot be a tensor: that of its rows (and columns,
+ * of a batch). `shape` has room for AD_MAX_NDIM. */
+void ad_array_tensor_shape(const ad_array *array, int32_t *ndim,
+                           int64_t *shape);
+
 #endif /* AD_BRIDGE_BRIDGE_H */

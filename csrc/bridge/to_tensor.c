@@ -66,3 +66,24 @@ ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out)
     *out = flat.dtype;
     return true;
 }
+
+void
+ad_array_tensor_shape(const ad_array *array, int32_t *ndim, int64_t *shape)
+{
+    ad_flattened flat;
+    shape[0] = array->length;
+    if (is_batch(array)) {
+        *ndim = 2;
+        shape[1] = array->node->n_children;
+        return;
+    }
+    if (ad_flatten_array(array, false, &flat, NULL) != AD_OK) {
+        *ndim = 1;
+        return;
+    }
+    bool is_known = !ad_array_reads_offsets(array);
+    *ndim = flat.ndim;
+    for (int32_t i = 0; i < flat.ndim; i++) {
+        shape[i] = is_known ? flat.extent[flat.position[i]] : -1;
+    }
+}

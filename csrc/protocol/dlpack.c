@@ -313,6 +313,33 @@ copy_to_ask_for(ad_copy wanted, ad_device said, const order *order)
     return wanted == AD_COPY_ALWAYS && is_ours ? AD_COPY_IF_NEEDED : wanted;
 }
 
+/* TensorFlow (2.21) ends the process where the elements are no plain bytes:
+ * its __dlpack__ has a fatal check. To NumPy they are objects, or nothing. */
+static ad_import_result
+check_tensorflow_dtype(ad_state *state, PyObject *object)
+{
+    PyObject *dtype = PyObject_GetAttr(object, AD_STR(state, dtype));
+    if (dtype == NULL) {
+        return ad_import_exception(state);
+    }
+    PyObject *as_numpy =
+        PyObject_GetAttr(dtype, AD_STR(state, as_numpy_dtype));
+    ad_import_result result = AD_IMPORT_FAILED;
+    if (as_numpy != NULL && as_numpy != (PyObject *)&PyBaseObject_Type) {
+        result = AD_IMPORT_DONE;
+    } else if (as_numpy != NULL || !ad_exception_is_final(state)) {
+        PyErr_Clear();
+        ad_raise_exchange(state, "dtype",
+                          "of strings, pass pyarrow.array(x.numpy())",
+                          "%.200s has elements of %S, which are no plain "
+                          "bytes in memory",
+                          Py_TYPE(object)->tp_name, dtype);
+    }
+    Py_XDECREF(as_numpy);
+    Py_DECREF(dtype);
+    return result;
+}
+
 /* Calls __dlpack__ with all keywords, and again with fewer if the producer
  * does not know them. The caller checks `copy` afterwards. */
 static PyObject *
@@ -404,6 +431,9 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (slot->has_torch_flags) {
         /* Before the call, so that the message is ours. */
         result = ad_dlpack_check_flags(state, object, slot, true);
+    }
+    if (result == AD_IMPORT_DONE && slot->has_tensorflow_dtype) {
+        result = check_tensorflow_dtype(state, object);
     }
     if (result == AD_IMPORT_DONE) {
         result = ask_device(state, object, &said);

@@ -36,6 +36,23 @@ type_has(PyTypeObject *type, PyObject *name)
     return found == 1;
 }
 
+/* Whether the type is of a library whose data are one-dimensional columns and
+ * tables of them. Arrow is their own form: it is fast, says more of nulls, and
+ * means what their other protocols mean. */
+static bool
+is_of_columns(PyTypeObject *type)
+{
+    static const char *const libraries[] = {
+        "pyarrow", "polars",  "pandas", "nanoarrow", "arro3",
+        "duckdb",  "_duckdb", "cudf",   "pylibcudf",
+    };
+    bool found = false;
+    for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
+        found = found || ad_is_subclass(type, libraries[i], NULL);
+    }
+    return found;
+}
+
 static void
 probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
@@ -49,6 +66,10 @@ probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 #else
     slot->may_have_dict = type->tp_dictoffset != 0;
 #endif
+    slot->is_column = is_of_columns(type);
+    slot->is_polars = ad_is_subclass(type, "polars", NULL);
+    slot->has_numpy_block = ad_is_subclass(type, "pandas", "Series");
+    slot->has_array_method = type_has(type, AD_STR(state, array_method));
     for (int i = 0; i < AD_N_PROTOCOLS; i++) {
         const ad_protocol *protocol = ad_protocols[i];
         bool offers =
@@ -243,9 +264,52 @@ first_line(PyObject *exception)
     return text;
 }
 
-/* Records and clears the pending exception. An AttributeError means that the
- * attribute is absent in this state of the object. -1: the exception is final,
- * because the refusal itself could not be raised. */
+/* Whether an AttributeError means that the protocol's attribute is absent in
+ * this state of the object: its look-up fails as well. Otherwise the
+ * producer's code has raised it. */
+static bool
+is_absent(ad_state *state, PyObject *object, const ad_protocol *protocol,
+          PyObject *exception)
+{
+    PyObject *value = NULL;
+    if (protocol->attribute < 0 ||
+        !PyErr_GivenExceptionMatches(exception, PyExc_AttributeError)) {
+        return false;
+    }
+    int found =
+        ad_py_lookup_attr(object, state->strings[protocol->attribute], &value);
+    Py_XDECREF(value);
+    PyErr_Clear();
+    return found == 0;
+}
+
+/* "<protocol> refused (<class>: <text>)", or NULL with an exception. */
+static PyObject *
+refusal_line(const ad_protocol *protocol, PyObject *object,
+             PyObject *exception)
+{
+    const char *class = Py_TYPE(exception)->tp_name;
+    PyObject *text = first_line(exception);
+    if (text == NULL) {
+        /* Its __str__ raises, so only the class is named. */
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            return NULL;
+        }
+        PyErr_Clear();
+        return PyUnicode_FromFormat("%s refused (%s)", protocol->name, class);
+    }
+    if (ad_log_is_on()) {
+        ad_log_python("refusal: %s of %.100s raised %.100s: %U",
+                      protocol->name, Py_TYPE(object)->tp_name, class, text);
+    }
+    PyObject *line = PyUnicode_FromFormat("%s refused (%s: %U)",
+                                          protocol->name, class, text);
+    Py_DECREF(text);
+    return line;
+}
+
+/* Records and clears the pending exception. -1: it is final, because the
+ * refusal itself could not be raised. */
 static int
 refusals_add(ad_state *state, refusals *tried, PyObject *object,
              const ad_protocol *protocol)
@@ -254,35 +318,11 @@ refusals_add(ad_state *state, refusals *tried, PyObject *object,
         return -1;
     }
     PyObject *exception = ad_py_take_exception();
-    if (exception == NULL ||
-        PyErr_GivenExceptionMatches(exception, PyExc_AttributeError)) {
+    if (exception == NULL || is_absent(state, object, protocol, exception)) {
         Py_XDECREF(exception);
         return 0;
     }
-    PyObject *text = first_line(exception);
-    if (text != NULL && ad_log_is_on()) {
-        ad_log_python("refusal: %s of %.100s raised %.100s: %U",
-                      protocol->name, Py_TYPE(object)->tp_name,
-                      Py_TYPE(exception)->tp_name, text);
-    }
-    PyObject *line =
-        text != NULL ? PyUnicode_FromFormat("%s%s refused (%s: %U)",
-                                            tried->text != NULL ? ", " : "",
-                                            protocol->name,
-                                            Py_TYPE(exception)->tp_name, text)
-                     : NULL;
-    Py_XDECREF(text);
-    if (line == NULL) {
-        /* Its __str__ raises, so only the class is named. */
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-            Py_DECREF(exception);
-            return -1;
-        }
-        PyErr_Clear();
-        line = PyUnicode_FromFormat(
-            "%s%s refused (%s)", tried->text != NULL ? ", " : "",
-            protocol->name, Py_TYPE(exception)->tp_name);
-    }
+    PyObject *line = refusal_line(protocol, object, exception);
     if (line == NULL) {
         Py_DECREF(exception);
         return -1;
@@ -293,7 +333,8 @@ refusals_add(ad_state *state, refusals *tried, PyObject *object,
         return 0;
     }
     Py_DECREF(exception);
-    PyUnicode_AppendAndDel(&tried->text, line);
+    Py_SETREF(tried->text, PyUnicode_FromFormat("%U, %U", tried->text, line));
+    Py_DECREF(line);
     return tried->text != NULL ? 0 : -1;
 }
 
@@ -379,49 +420,99 @@ fail_import(ad_state *state, PyObject *object, refusals *tried, uint32_t among)
     return -1;
 }
 
+/* One import: what is asked for, and what came of it so far. */
+typedef struct search {
+    ad_state *state;
+    PyObject *object;
+    const ad_type_slot *slot;
+    const ad_request *request;
+    uint32_t offers;
+    refusals tried;
+    ad_imported *out;
+} search;
+
+/* Checks what an Arrow protocol gave: 1, or -1 with *out cleared and an
+ * exception, whose cause is the first refusal. */
+static int
+check_arrow(search *s, const ad_protocol *protocol)
+{
+    if (ad_meaning_check(s->state, s->object, s->slot, s->offers, s->request,
+                         protocol->name, &s->out->array) == 0) {
+        return 1;
+    }
+    ad_imported_clear(s->out);
+    if (s->tried.first != NULL) {
+        ad_raise_with_cause(ad_py_take_exception(), s->tried.first);
+        s->tried.first = NULL;
+    }
+    return -1;
+}
+
 /* Tries one protocol: 1 done, 0 refused and recorded, -1 failed. */
 static inline int
-try_protocol(ad_state *state, PyObject *object, const ad_type_slot *slot,
-             const ad_request *request, int index, refusals *tried,
-             ad_imported *out)
+try_protocol(search *s, int index)
 {
     const ad_protocol *protocol = ad_protocols[index];
-    switch (protocol->import(protocol, state, object, slot, request, out)) {
+    switch (protocol->import(protocol, s->state, s->object, s->slot,
+                             s->request, s->out)) {
         case AD_IMPORT_DONE:
-            return 1;
+            return AD_ARROW_PROTOCOLS >> index & 1 ? check_arrow(s, protocol)
+                                                   : 1;
         case AD_IMPORT_REFUSED:
-            return refusals_add(state, tried, object, protocol);
+            return refusals_add(s->state, &s->tried, s->object, protocol);
         case AD_IMPORT_FAILED:
             break;
     }
     return -1;
 }
 
+/* The same for several, in order of preference. */
+static inline int
+try_protocols(search *s, uint32_t among)
+{
+    int result = 0;
+    for (; result == 0 && among != 0; among &= among - 1) {
+        int next = __builtin_ctz(among);
+        if (ad_protocols[next]->import != NULL) {
+            result = try_protocol(s, next);
+        }
+    }
+    return result;
+}
+
 static int
 import_foreign(ad_state *state, PyObject *object, const ad_type_slot *slot,
                const ad_request *request, uint32_t among, ad_imported *out)
 {
-    refusals tried = {0};
+    search s = {.state = state,
+                .object = object,
+                .slot = slot,
+                .request = request,
+                .out = out};
     int first = slot->first;
-    uint32_t offers;
-    int result = offers_of(state, object, slot, &offers);
-    offers &= among;
-    if (result == 0 && first >= 0 && (offers >> first & 1)) {
-        result =
-            try_protocol(state, object, slot, request, first, &tried, out);
-        offers &= ~((uint32_t)1 << first);
+    int result = offers_of(state, object, slot, &s.offers);
+    s.offers &= among;
+    uint32_t left = s.offers;
+    if (result == 0 && first >= 0 && (left >> first & 1)) {
+        result = try_protocol(&s, first);
+        left &= ~((uint32_t)1 << first);
     }
-    for (; result == 0 && offers != 0; offers &= offers - 1) {
-        int next = __builtin_ctz(offers);
-        if (ad_protocols[next]->import != NULL) {
-            result =
-                try_protocol(state, object, slot, request, next, &tried, out);
+    if (result == 0 && request->wants_tensor) {
+        if (slot->has_numpy_block && (left & AD_ARROW_PROTOCOLS)) {
+            result = ad_pandas_block_import(state, object, request, out);
+        }
+        if (result == 0 && !slot->is_column) {
+            result = try_protocols(&s, left & ~AD_ARROW_PROTOCOLS);
+            left &= AD_ARROW_PROTOCOLS;
         }
     }
     if (result == 0) {
-        return fail_import(state, object, &tried, among);
+        result = try_protocols(&s, left);
     }
-    refusals_clear(&tried);
+    if (result == 0) {
+        return fail_import(state, object, &s.tried, among);
+    }
+    refusals_clear(&s.tried);
     return result == 1 ? 0 : -1;
 }
 

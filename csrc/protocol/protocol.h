@@ -47,6 +47,10 @@ typedef struct ad_request {
     ad_stream_argument stream;
     ad_schema schema;  /* borrowed; the requested schema, if it has a node */
     bool wants_column; /* an array, if the tensor is one as it stands */
+    bool wants_tensor; /* the N-d protocols are asked before Arrow's, except of
+                          a library of columns */
+    bool wants_batch;  /* Arrow's batch is what is asked for, whatever shape
+                          the object has otherwise */
     bool has_device;   /* the caller names the device of the memory */
     ad_device device;
 } ad_request;
@@ -61,7 +65,8 @@ typedef struct ad_imported {
 typedef enum ad_import_result {
     AD_IMPORT_FAILED = -1, /* exception set; final: nothing else is tried */
     AD_IMPORT_REFUSED = 0, /* exception set; the next protocol is tried. An
-                              AttributeError means "not offered after all" */
+                              AttributeError where the attribute is absent
+                              means "not offered after all" */
     AD_IMPORT_DONE = 1     /* *out is filled */
 } ad_import_result;
 
@@ -122,6 +127,15 @@ extern const ad_protocol *const ad_protocols[AD_N_PROTOCOLS];
 #define AD_ALL_PROTOCOLS ((uint32_t)((1ULL << AD_N_PROTOCOLS) - 1))
 #define AD_PROTOCOL_BIT(tag) ((uint32_t)1 << AD_PROTOCOL_##tag)
 
+/* Those of columns, and those of tensors. */
+#define AD_ARROW_PROTOCOLS                                                    \
+    (AD_PROTOCOL_BIT(arrow_device_array) | AD_PROTOCOL_BIT(arrow_array) |     \
+     AD_PROTOCOL_BIT(arrow_device_stream) | AD_PROTOCOL_BIT(arrow_stream))
+#define AD_ND_PROTOCOLS                                                       \
+    (AD_PROTOCOL_BIT(dlpack_exchange) | AD_PROTOCOL_BIT(dlpack) |             \
+     AD_PROTOCOL_BIT(sycl_usm) | AD_PROTOCOL_BIT(cuda_array_interface) |      \
+     AD_PROTOCOL_BIT(array_interface) | AD_PROTOCOL_BIT(buffer))
+
 /* What to do with an object that offers no protocol: "; <hint>", or "". */
 const char *ad_import_hint(PyObject *object);
 
@@ -174,6 +188,25 @@ void ad_type_slot_get(ad_state *state, PyTypeObject *type, ad_type_slot *out);
 
 /* AD_IMPORT_REFUSED or AD_IMPORT_FAILED for the exception that is set. */
 ad_import_result ad_import_exception(ad_state *state);
+
+/* What Arrow data say is checked against what else the object says of itself
+ * (meaning.c). `offers` are the protocols that were to be tried; `name` is the
+ * one that gave the array. Returns 0, or -1 with an exception: the shapes or
+ * the element types differ, or the values are Python objects of polars. */
+int ad_meaning_check(ad_state *state, PyObject *object,
+                     const ad_type_slot *slot, uint32_t offers,
+                     const ad_request *request, const char *name,
+                     const ad_array *array);
+
+/* -1 with ExchangeError if a type that polars exports stands for Python
+ * objects: it has their addresses. */
+int ad_meaning_check_polars(ad_state *state, const struct ArrowSchema *node);
+
+/* The numbers of a pandas.Series as NumPy holds them (pandas_block.c), without
+ * a copy. 1 with *out filled; 0 without an exception if Arrow has to say what
+ * they are: other types, missing values; -1 with an exception. */
+int ad_pandas_block_import(ad_state *state, PyObject *object,
+                           const ad_request *request, ad_imported *out);
 
 /* Raises `err` and returns AD_IMPORT_FAILED. */
 ad_import_result ad_import_error(ad_state *state, const ad_error *err);
@@ -261,8 +294,8 @@ ad_choice_clear(ad_stream_choice *choice)
     choice->keep = NULL;
 }
 
-/* Returns whether the type or one of its bases has this name and is of this
- * module or one of its submodules. Sets no exception. */
+/* Returns whether the type or one of its bases has this name (NULL: any) and
+ * is of this module or one of its submodules. Sets no exception. */
 bool ad_is_subclass(PyTypeObject *type, const char *module, const char *name);
 
 /* Returns whether the stream argument is the int -1 (no synchronization). */

@@ -236,8 +236,9 @@ ad_is_subclass(PyTypeObject *type, const char *module, const char *name)
          !found && bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(bases, i);
         const char *dot = strrchr(base->tp_name, '.');
-        found = strcmp(dot != NULL ? dot + 1 : base->tp_name, name) == 0 &&
-                is_from(base, module);
+        const char *last = dot != NULL ? dot + 1 : base->tp_name;
+        found =
+            (name == NULL || strcmp(last, name) == 0) && is_from(base, module);
     }
     Py_XDECREF(bases);
     return found;

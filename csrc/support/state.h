@@ -43,6 +43,7 @@
     X(dlpack_kwnames)                                                         \
     X(dlpack_kwnames_stream)                                                  \
     X(convert_helper)                                                         \
+    X(takes_tensor_helper)                                                    \
     X(exchange_api_capsule)
 
 enum {
@@ -64,6 +65,11 @@ typedef struct ad_type_slot {
     bool has_torch_descriptors; /* they are state->torch_descriptors */
     bool takes_no_sync;         /* __dlpack__ takes stream=-1 */
     bool ignores_streams;       /* by DLPack; see ad_dlpack_require_stream */
+    bool has_tensorflow_dtype;  /* ask it before __dlpack__ is called */
+    bool is_column;             /* of a library of columns: Arrow first */
+    bool is_polars;             /* its Arrow data may be Python objects */
+    bool has_numpy_block;       /* pandas.Series, see pandas_block.c */
+    bool has_array_method;      /* __array__: it may have several dimensions */
     const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */
 } ad_type_slot;
 

@@ -316,10 +316,12 @@ def test_schema_producer_exception_propagates(error):
         assert raised.value is error
 
 
-def test_attribute_error_means_not_supported():
-    producer = raising("__arrow_c_array__", AttributeError("not in this state"))()
+def test_attribute_error_on_look_up_means_not_supported():
+    def look_up(self):
+        raise AttributeError("not in this state")
+
     with pytest.raises(TypeError, match="speaks none"):
-        ad.array(producer)
+        ad.array(type("Later", (), {"__arrow_c_array__": property(look_up)})())
 
 
 def test_interrupt_during_refusal_message():

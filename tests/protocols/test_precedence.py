@@ -95,6 +95,9 @@ ORDER = [
 ]
 
 
+ARROW = set(ORDER[:4])
+
+
 def interface(name, data):
     """The dict of one of the three protocols; device pointers are not followed."""
     base = {"shape": (1,), "typestr": "<i4", "version": 3}
@@ -164,8 +167,23 @@ def test_order(n):
     source = offering(ORDER[n:])
     found = ad.array(source)
     assert place(found) == ORDER[n]
-    assert len(source.calls) <= 1
+    is_compared = n < len(ARROW)  # with the first of the N-d protocols
+    assert source.calls == ([] if n == 8 else [ORDER[n]] + is_compared * ["__dlpack__"])
     assert ad.protocols(source) == tuple(ORDER[n:])
+
+
+@pytest.mark.parametrize("n", range(4, len(ORDER)))
+def test_order_of_tensor(n):
+    source = offering(ORDER[:4] + ORDER[n:])
+    found = ad.tensor(source)
+    assert place(ad.array(found)) == ORDER[n]
+    assert without_device(source.calls) == ORDER[n : n + 1][: 8 - n]
+
+
+def test_tensor_takes_arrow_where_all_others_refuse():
+    source = offering(ORDER[:-1], refusing=ORDER[4:-1])
+    assert ad.array(ad.tensor(source)).to_pylist() == [0]
+    assert without_device(source.calls)[:5] == [*ORDER[4:-1], ORDER[0]]
 
 
 @pytest.mark.parametrize("how", [ValueError, AttributeError, BufferError, NotImplementedError])
@@ -173,7 +191,10 @@ def test_order(n):
 def test_fall_through(n, how):
     source = offering(ORDER, refusing=ORDER[:n], how=how)
     assert place(ad.array(source)) == ORDER[n]
-    assert without_device(source.calls) == ORDER[: n + 1][:8]
+    compared = ["__dlpack__"] if ORDER[n] in ARROW else []
+    # A property that raises AttributeError is looked up again: is it absent?
+    calls = list(dict.fromkeys(without_device(source.calls)))
+    assert calls == ORDER[: n + 1][:8] + compared
 
 
 def test_type_error_after_retry_is_a_refusal():
@@ -195,13 +216,25 @@ def test_all_refuse():
     assert without_device(source.calls) == names
 
 
-def test_attribute_error_of_every_protocol():
-    names = ORDER[:-1]
+def test_attribute_error_of_a_look_up_means_absent():
+    names = ORDER[5:-1]
     source = offering(names, refusing=names, how=AttributeError)
     with pytest.raises(TypeError, match="Many speaks none of the protocols") as info:
         ad.array(source)
     assert all(name in str(info.value) for name in names)
-    assert without_device(source.calls) == names
+
+
+@pytest.mark.parametrize("name", ORDER[:5])
+@pytest.mark.parametrize("ask", [ad.array, ad.tensor])
+def test_attribute_error_in_a_method_is_a_refusal(name, ask):
+    source = offering([name], refusing=[name], how=AttributeError)
+    with pytest.raises(
+        ad.ExchangeError, match=f"{name} refused .AttributeError: no {name}"
+    ) as info:
+        ask(source)
+    assert info.value.reason == "refused"
+    assert type(info.value.__cause__) is AttributeError
+    assert str(info.value.__cause__) == f"no {name} today"
 
 
 @pytest.mark.parametrize("final", [MemoryError, KeyboardInterrupt, ad.DeviceError, SystemExit])

@@ -124,6 +124,13 @@ from_method(ad_state *state, PyObject *object, int method,
     ad_origin(PyUnicode_AsUTF8(state->strings[method]), object, origin);
     PyObject *result = from_capsule(state, capsule, kind, origin, wanted);
     Py_DECREF(capsule);
+    if (result != NULL && ad_is_subclass(Py_TYPE(object), "polars", NULL) &&
+        ad_meaning_check_polars(
+            state, ((ad_array_stream_object *)result)->schema.node) < 0) {
+        PyObject *saved = ad_py_take_exception();
+        Py_CLEAR(result);
+        ad_py_restore_exception(saved);
+    }
     return result;
 }
 

@@ -79,6 +79,18 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
     return result;
 }
 
+/* A function of arrowdev._convert; borrowed. */
+static PyObject *
+find_once(PyObject **member, const char *function)
+{
+    PyObject *helper = ad_py_once(member);
+    if (helper == NULL) {
+        helper = ad_find_helper("_convert", function);
+        helper = helper != NULL ? ad_py_set_once(member, helper) : NULL;
+    }
+    return helper;
+}
+
 PyObject *
 ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                 const ad_stream_argument *stream, int copy)
@@ -96,13 +108,9 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     if (slot.exchange_api != NULL && cls != state->tensor_type) {
         return convert_by_exchange_api(state, self, &slot, stream, copy);
     }
-    PyObject *helper = ad_py_once(&state->convert_helper);
+    PyObject *helper = find_once(&state->convert_helper, "convert");
     if (helper == NULL) {
-        helper = ad_find_helper("_convert", "convert");
-        if (helper == NULL) {
-            return NULL;
-        }
-        helper = ad_py_set_once(&state->convert_helper, helper);
+        return NULL;
     }
     PyObject *flag = copy == AD_COPY_IF_NEEDED ? Py_None
                      : copy == AD_COPY_NEVER   ? Py_False
@@ -110,6 +118,43 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     PyObject *args[] = {self, cls,
                         stream->value != NULL ? stream->value : Py_None, flag};
     return PyObject_Vectorcall(helper, args, 4, NULL);
+}
+
+/* Whether the object may be a column as well as a tensor, by its type. */
+static bool
+has_two_kinds(ad_state *state, PyObject *object)
+{
+    ad_type_slot slot;
+    if (ad_is_array(state, object) || ad_is_tensor(state, object)) {
+        return false;
+    }
+    ad_type_slot_get(state, Py_TYPE(object), &slot);
+    return slot.has_numpy_block ||
+           (!slot.is_column && ((slot.offers & AD_ARROW_PROTOCOLS) != 0 ||
+                                slot.may_have_dict || slot.has_own_lookup));
+}
+
+/* Whether the class wants a tensor, where that matters for the object. Returns
+ * 0, or -1 with an exception. */
+static int
+find_kind(ad_state *state, PyObject *object, PyObject *cls, bool *wants_tensor)
+{
+    ad_type_slot slot;
+    *wants_tensor = cls == state->tensor_type;
+    if (*wants_tensor || !PyType_Check(cls) || !has_two_kinds(state, object)) {
+        return 0;
+    }
+    ad_type_slot_get(state, (PyTypeObject *)cls, &slot);
+    if (slot.exchange_api != NULL) {
+        *wants_tensor = true;
+        return 0;
+    }
+    PyObject *helper = find_once(&state->takes_tensor_helper, "takes_tensor");
+    PyObject *answer =
+        helper != NULL ? PyObject_CallOneArg(helper, cls) : NULL;
+    *wants_tensor = answer == Py_True;
+    Py_XDECREF(answer);
+    return answer != NULL ? 0 : -1;
 }
 
 /* Imports the object of convert() as an Array or a Tensor: as a Tensor if
@@ -149,8 +194,12 @@ ad_convert(ad_state *state, PyObject *object, PyObject *cls,
            const ad_request *request, ad_tensor_options *options)
 {
     ad_copy copy;
+    ad_request as_wanted = *request;
+    if (find_kind(state, object, cls, &as_wanted.wants_tensor) < 0) {
+        return NULL;
+    }
     PyObject *ours =
-        import_for_convert(state, object, request, options, &copy);
+        import_for_convert(state, object, &as_wanted, options, &copy);
     if (ours == NULL) {
         return NULL;
     }

@@ -178,7 +178,9 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
     if (source == NULL) {
         return -1;
     }
-    int result = ad_import(state, source, request, among, out);
+    ad_request as_tensor = *request;
+    as_tensor.wants_tensor = true;
+    int result = ad_import(state, source, &as_tensor, among, out);
     if (result == 0 && source != object && !out->is_array &&
         options->fill_value != NULL &&
         ad_fill_element(options->fill_value, out->tensor.tensor.dtype,

@@ -100,16 +100,6 @@ read_columns(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
 
 /* --- a matrix ------------------------------------------------------------ */
 
-/* Protocols that export tensors, and protocols that may export a batch. */
-#define TENSOR_PROTOCOLS                                                      \
-    (AD_PROTOCOL_BIT(masked_array) | AD_PROTOCOL_BIT(dlpack_exchange) |       \
-     AD_PROTOCOL_BIT(dlpack) | AD_PROTOCOL_BIT(sycl_usm) |                    \
-     AD_PROTOCOL_BIT(cuda_array_interface) |                                  \
-     AD_PROTOCOL_BIT(array_interface) | AD_PROTOCOL_BIT(buffer))
-#define ARROW_PROTOCOLS                                                       \
-    (AD_PROTOCOL_BIT(arrow_device_array) | AD_PROTOCOL_BIT(arrow_array) |     \
-     AD_PROTOCOL_BIT(arrow_device_stream) | AD_PROTOCOL_BIT(arrow_stream))
-
 static int
 is_tensor(ad_state *state, PyObject *object)
 {
@@ -123,7 +113,8 @@ is_tensor(ad_state *state, PyObject *object)
     if (ad_offers(state, object, &offers) < 0) {
         return -1;
     }
-    return (offers & TENSOR_PROTOCOLS) != 0 && (offers & ARROW_PROTOCOLS) == 0;
+    return (offers & (AD_ND_PROTOCOLS | AD_PROTOCOL_BIT(masked_array))) != 0 &&
+           (offers & AD_ARROW_PROTOCOLS) == 0;
 }
 
 /* Make each column of `matrix` an array, which keeps the memory alive. */
@@ -238,7 +229,15 @@ build_batch(columns *c, ad_array *out, ad_error *err)
 static PyObject *
 existing_batch(ad_state *state, PyObject *object, ad_copy copy)
 {
-    PyObject *array = ad_as_array_object(state, object, copy);
+    const ad_request request = {.copy = copy, .wants_batch = true};
+    ad_array imported;
+    PyObject *array = NULL;
+    if (ad_is_array(state, object) && copy != AD_COPY_ALWAYS) {
+        array = Py_NewRef(object);
+    } else if (ad_import_array(state, object, &request, (ad_schema){0}, NULL,
+                               &imported) == 0) {
+        array = ad_array_object_new(state, &imported);
+    }
     if (array == NULL) {
         return NULL;
     }
