@@ -49,6 +49,7 @@ typedef struct ad_request {
     bool wants_column; /* an array, if the tensor is one as it stands */
     bool wants_tensor; /* the N-d protocols are asked before Arrow's, except of
                           a library of columns */
+    bool wants_rows;   /* the caller refuses a tensor without dimensions */
     bool wants_batch;  /* Arrow's batch is what is asked for, whatever shape
                           the object has otherwise */
     bool has_device;   /* the caller names the device of the memory */

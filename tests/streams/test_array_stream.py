@@ -121,6 +121,41 @@ def test_source_not_read_if_schema_and_device_given():
     assert len(list(stream)) == 2
 
 
+@pytest.mark.parametrize("schema", [None, "int64"])
+def test_single_values_are_no_batches(schema):
+    """h5py's and zarr's datasets of one dimension iterate over them."""
+
+    class Dataset:
+        def __iter__(self):
+            return iter(np.arange(3))
+
+    ours = (ad.tensor(np.array(value)) for value in range(3))
+    for source in (Dataset(), list(np.arange(3)), iter(np.arange(3)), ours):
+        with pytest.raises(ad.ExchangeError, match="element 0 ") as info:
+            list(ad.array_stream(source, schema=schema))
+        cause = info.value.__cause__
+        assert cause.reason == "ndim" and "arrowdev.array(x[...])" in cause.hint
+    with pytest.raises(ad.ExchangeError):
+        ad.array_stream([np.arange(2)]).map(lambda batch: np.int64(5))
+    rows = ad.array_stream([np.arange(2).reshape(1, 2), np.arange(4).reshape(2, 2)])
+    assert [len(batch) for batch in rows] == [1, 2]
+
+
+def test_dataset_of_h5py(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        for values in (np.arange(4.0), np.arange(6).reshape(2, 3)):
+            dataset = file.create_dataset(str(values.ndim), data=values)
+            assert np.from_dlpack(ad.tensor(dataset[...])).tolist() == values.tolist()
+        with pytest.raises(ad.ExchangeError) as info:
+            ad.array_stream(file["1"])
+        assert "no batch" in str(info.value.__cause__)
+        assert [batch.to_pylist() for batch in ad.array_stream(file["2"])] == [
+            [0, 1, 2],
+            [3, 4, 5],
+        ]
+
+
 def test_empty_iterable():
     with pytest.raises(ValueError, match="schema="):
         ad.array_stream([])

@@ -87,6 +87,10 @@ PyObject *ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy);
 int ad_as_array(ad_state *state, PyObject *value, ad_schema wanted,
                 ad_copy copy, ad_array *out);
 
+/* The same for a batch of a stream: a value without dimensions is refused. */
+int ad_as_batch(ad_state *state, PyObject *value, ad_schema wanted,
+                ad_array *out);
+
 /* Parse the device, stream and copy arguments (each may be NULL) into a
  * request. Returns 0, or -1 with TypeError or ValueError. */
 int ad_parse_request(ad_state *state, PyObject *device, PyObject *stream,

@@ -42,6 +42,15 @@ bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
     bool is_copied = (tensor->flags & AD_TENSOR_COPIED) != 0;
     ad_copy copy = request->copy;
     ad_error err;
+    if (request->wants_rows && tensor->ndim == 0) {
+        ad_tensor_clear(tensor);
+        ad_raise_exchange(state, "ndim",
+                          "read a dataset as a whole, as in "
+                          "arrowdev.array(x[...]); arrowdev.array(x) takes an "
+                          "array",
+                          "a single value is no batch, which has rows");
+        return -1;
+    }
     if (copy == AD_COPY_ALWAYS && (moves || is_copied)) {
         copy = AD_COPY_IF_NEEDED;
     }
@@ -291,10 +300,12 @@ ad_import_array(ad_state *state, PyObject *object, const ad_request *request,
     return -1;
 }
 
-int
-ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
-            ad_array *out)
+/* ad_as_array() with other options than a copy. */
+static int
+as_array(ad_state *state, PyObject *value, ad_schema wanted,
+         const ad_request *request, ad_array *out)
 {
+    ad_copy copy = request->copy;
     if (ad_is_array(state, value) && wanted.node == NULL &&
         copy != AD_COPY_ALWAYS) {
         ad_array_share(ad_array_of(value), out);
@@ -307,8 +318,23 @@ ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
             return result < 0 ? -1 : 0;
         }
     }
+    return ad_import_array(state, value, request, wanted, NULL, out);
+}
+
+int
+ad_as_array(ad_state *state, PyObject *value, ad_schema wanted, ad_copy copy,
+            ad_array *out)
+{
     const ad_request request = {.copy = copy};
-    return ad_import_array(state, value, &request, wanted, NULL, out);
+    return as_array(state, value, wanted, &request, out);
+}
+
+int
+ad_as_batch(ad_state *state, PyObject *value, ad_schema wanted, ad_array *out)
+{
+    static const ad_request request = {.copy = AD_COPY_IF_NEEDED,
+                                       .wants_rows = true};
+    return as_array(state, value, wanted, &request, out);
 }
 
 /* Without any option. The result is in imported.array, where the import has

@@ -15,7 +15,7 @@ import_by_rules(ad_state *state, ad_element_rules *rules, PyObject *element,
 {
     ad_schema wanted = rules->is_given ? rules->schema : (ad_schema){0};
     ad_error err;
-    if (ad_as_array(state, element, wanted, AD_COPY_IF_NEEDED, out) < 0) {
+    if (ad_as_batch(state, element, wanted, out) < 0) {
         return -1;
     }
     if (rules->is_given) {
