@@ -208,7 +208,7 @@ def test_offset_into_a_buffer_of_data():
         {"offset": 0, "strides": (8,)},
         {"offset": 8, "strides": (-4,)},
     ):
-        with pytest.raises(ad.ExchangeError, match="of data, which has 24|offset is") as info:
+        with pytest.raises(ad.ExchangeError, match=r"of data, which has 24|offset is") as info:
             ad.tensor(showing({"data": memory, **wrong}))
         assert info.value.reason == "malformed"
     with pytest.raises(ad.ExchangeError, match="contiguous"):

@@ -449,7 +449,7 @@ def test_incomplete_protocol():
         def __dlpack__(self, **kwargs):
             return Managed().capsule()
 
-    with pytest.raises(ad.ExchangeError, match="__dlpack__ refused .*'__dlpack_device__'"):
+    with pytest.raises(ad.ExchangeError, match=r"__dlpack__ refused .*'__dlpack_device__'"):
         ad.tensor(Half())
 
 

@@ -1,8 +1,10 @@
 """Numbers between arrowdev and every installed library, in both directions, zero-copy."""
 
+import importlib.util
 import subprocess
 import sys
 
+import isolation
 import pytest
 from loops import looped
 from peer import Peer
@@ -303,3 +305,10 @@ def test_no_library_is_imported():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_tensorflow():
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("could not import 'tensorflow'")
+    isolation.run("tensorflow_peer")
