@@ -94,11 +94,19 @@ ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
                       const ad_error *err)
 {
     PyObject *cause = stream != NULL ? take_exception(stream) : NULL;
+    bool is_exchange = cause != NULL && PyErr_GivenExceptionMatches(
+                                            cause, state->exchange_error);
     if (cause != NULL) {
         ad_py_restore_exception(cause);
         if (ad_exception_is_final(state)) { /* must not be wrapped */
             return NULL;
         }
+    }
+    if (is_exchange) { /* has its reason, type and hint already */
+        if (err->code != 0) {
+            add_code(err->code);
+        }
+        return NULL;
     }
     const char *text = stream != NULL && err->code != 0 && cause == NULL
                            ? ad_array_stream_last_error(stream)
@@ -275,7 +283,8 @@ ad_save_exception(ad_state *state, ad_saved_exception *self, const char *who,
     self->text = text_of(exception);
     self->exception = exception;
     return ad_fail(err, self->code == ENOMEM ? AD_ERR_MEMORY : AD_ERR_EXCHANGE,
-                   "stream", NULL, "%s raised %.400s", who,
+                   "stream", NULL, "%s%s%.400s", who != NULL ? who : "",
+                   who != NULL ? " raised " : "",
                    self->text != NULL ? self->text
                                       : Py_TYPE(exception)->tp_name);
 }

@@ -331,7 +331,7 @@ class TestErrors:
             assert caught.value.code == errno.EINVAL
             with pytest.raises(ad.ExchangeError, match="element 1 of the iterable") as raised:
                 await task
-            assert raised.value.__cause__.reason == "schema"
+            assert raised.value.reason == "schema"
 
         run(main())
 

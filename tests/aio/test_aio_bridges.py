@@ -271,12 +271,12 @@ class TestAsyncToPull:
         assert (numbers(batches), caught.value.code) == (list(range(at)), errno.EIO)
         producer.join()
 
-    def test_metadata_of_an_error_is_in_the_cause(self):
+    def test_metadata_of_an_error(self):
         producer = async_peer.Producer(-1, fail_at=0, metadata=b"\1\0\0\0\1\0\0\0k\1\0\0\0v")
         pull = aio.connect(producer).to_stream()
         with pytest.raises(ad.ExchangeError, match="the disk is gone") as caught:
             next(pull)
-        assert caught.value.__cause__.metadata == {b"k": b"v"}
+        assert caught.value.metadata == {b"k": b"v"}
         producer.join()
 
     def test_ends_without_a_schema(self):

@@ -385,6 +385,21 @@ def test_schema():
     assert str(ad.array_stream(two_chunks()).schema) == "int64"
 
 
+def test_schema_of_a_later_batch():
+    """The reason, both types and the hint come through adapters and readers of other libraries."""
+    source = [np.arange(2), np.arange(2.0)]
+    for read in (list, lambda stream: list(stream.rechunk(10)), lambda x: x.read_all()):
+        error = refused("schema", lambda read=read: read(ad.array_stream(source)))
+        assert "it is float64, but the stream is int64" in str(error)
+        assert "convert them before, or name it with schema=" in error.hint
+    batches = [pa.record_batch({"a": x}) for x in source]
+    reader = pa.RecordBatchReader.from_stream(ad.array_stream(batches))
+    with pytest.raises(pa.ArrowInvalid, match=f"struct<a: float64>.*{re.escape(error.hint)}"):
+        reader.read_all()
+    same = [x.astype("float64") for x in source]
+    assert ad.array_stream(same).read_all().to_pylist() == [0, 1, 0, 1]
+
+
 def test_schema_of_arrays():
     x, y = np.arange(2), np.arange(2.0)
     hint = hint_of("schema", lambda: ad.concat([x, y]))

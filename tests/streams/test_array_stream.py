@@ -183,8 +183,7 @@ def test_schema_that_changes(second, text):
     assert next(stream).to_pylist() == [0, 1, 2]
     with pytest.raises(ad.ExchangeError, match="element 1") as info:
         next(stream)
-    causes = str(info.value) + str(info.value.__cause__) + str(info.value.__cause__.__cause__)
-    assert text in causes
+    assert text in str(info.value)
     with pytest.raises(ad.ExchangeError):  # a batch is lost, so the stream does not continue
         next(stream)
 

@@ -26,7 +26,7 @@ import_by_rules(ad_state *state, ad_element_rules *rules, PyObject *element,
         return 0;
     }
     if (ad_array_stream_require_schema(
-            out->schema.node, rules->schema.node, "the element", "the stream",
+            out->schema.node, rules->schema.node, "it", "the stream",
             "all arrays of a stream have one schema: convert them before, or "
             "name it with schema=",
             &err) != AD_OK) {
@@ -46,10 +46,11 @@ ad_element_import(ad_state *state, ad_element_rules *rules, PyObject *element,
 {
     int result = import_by_rules(state, rules, element, out);
     if (result < 0 && !ad_exception_is_final(state)) {
-        ad_raise_exchange(state, "stream", NULL,
-                          "element %lld of the iterable (of type %.100s) "
-                          "cannot be a batch of the stream",
-                          rules->n_taken, Py_TYPE(element)->tp_name);
+        ad_prefix_exception(
+            rules->is_mapped
+                ? "result %lld of the function of map() (of type %.100s): "
+                : "element %lld of the iterable (of type %.100s): ",
+            rules->n_taken, Py_TYPE(element)->tp_name);
     }
     rules->n_taken++;
     return result;
@@ -67,7 +68,7 @@ typedef struct iteration {
     PyObject *type;     /* keeps the module and its state alive */
     PyObject *iterator; /* NULL: exhausted */
     PyObject *function; /* for each element; NULL: none */
-    const char *what;   /* for messages */
+    const char *what;   /* raised the exception; NULL: its text says it */
     bool gives_streams;
     ad_element_rules rules; /* for batches; n_taken for streams as well */
     ad_array first;         /* taken for its schema and device type */
@@ -76,18 +77,28 @@ typedef struct iteration {
     ad_saved_exception saved_exception; /* the one that ended the iteration */
 } iteration;
 
-/* The function's result for an element (stolen). As in PEP 479, a
+/* The function's result for an element (stolen), which is not None. As in PEP 479, a
  * StopIteration of the function becomes a RuntimeError: as an end of the
  * stream it would hide the remaining batches. */
 static PyObject *
-apply(PyObject *function, PyObject *element)
+apply(iteration *self, PyObject *element)
 {
-    PyObject *result = PyObject_CallOneArg(function, element);
+    PyObject *result = PyObject_CallOneArg(self->function, element);
     if (result == NULL && PyErr_ExceptionMatches(PyExc_StopIteration)) {
         PyObject *cause = ad_py_take_exception();
         PyErr_SetString(PyExc_RuntimeError,
                         "map function raised StopIteration");
         ad_raise_with_cause(ad_py_take_exception(), cause);
+    }
+    if (result == NULL) {
+        self->what = "the function of map()";
+    } else if (ad_is_none(result)) {
+        Py_CLEAR(result);
+        self->what = NULL;
+        PyErr_Format(PyExc_TypeError,
+                     "the function of map() returned None for batch %lld; "
+                     "it must return an array for each batch",
+                     self->rules.n_taken);
     }
     PyObject *saved = ad_py_take_exception();
     Py_DECREF(element);
@@ -102,9 +113,8 @@ as_stream(iteration *self, PyObject *element, ad_array_stream **out)
     PyObject *object = ad_array_stream_from_object(self->state, element);
     *out = object != NULL ? ad_array_stream_hand_over(object) : NULL;
     if (*out == NULL && !ad_exception_is_final(self->state)) {
-        ad_raise_exchange(self->state, "stream", NULL,
-                          "stream %lld (of type %.100s) cannot be read",
-                          self->rules.n_taken, Py_TYPE(element)->tp_name);
+        ad_prefix_exception("stream %lld (of type %.100s): ",
+                            self->rules.n_taken, Py_TYPE(element)->tp_name);
     }
     self->rules.n_taken++;
     PyObject *saved = ad_py_take_exception();
@@ -139,7 +149,7 @@ take_element(iteration *self, void *out)
     PyObject *element =
         self->iterator != NULL ? PyIter_Next(self->iterator) : NULL;
     if (element != NULL && self->function != NULL) {
-        element = apply(self->function, element);
+        element = apply(self, element);
     }
     int result = 0;
     if (element != NULL) {
@@ -148,6 +158,7 @@ take_element(iteration *self, void *out)
                 ? as_stream(self, element, out)
                 : ad_element_import(self->state, &self->rules, element, out);
         result = failed < 0 ? -1 : 1;
+        self->what = failed < 0 ? NULL : self->what;
         PyObject *saved = ad_py_take_exception();
         Py_DECREF(element);
         ad_py_restore_exception(saved);
@@ -301,6 +312,7 @@ ad_iterable_stream(ad_state *state, PyObject *iterable, PyObject *function,
     self->function = Py_XNewRef(function);
     rules->schema = ad_schema_ref(wanted);
     rules->is_given = wanted.node != NULL;
+    rules->is_mapped = function != NULL;
     if (infer_type(self, given, &device_type) == 0) {
         if (ad_array_stream_from_source(&self->base.source, rules->schema,
                                         device_type, &stream, &err) == AD_OK) {

@@ -15,6 +15,7 @@
 typedef struct ad_element_rules {
     ad_schema schema; /* owned; without a node until the first element */
     bool is_given;    /* the caller gave the schema: elements are cast to it */
+    bool is_mapped;   /* elements are results of a function, for messages */
     long long n_taken;
 } ad_element_rules;
 
