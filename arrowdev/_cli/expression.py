@@ -85,7 +85,9 @@ def compiled(text):
     def evaluate():
         try:
             return eval(code, {"__name__": "__main__", **names})
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, too, is no result
             raise EvaluationError from error
 
     return evaluate

@@ -18,7 +18,7 @@ EXPR is a Python expression; modules that it names are imported:
   python -m arrowdev inspect "torch.zeros(3, 4).t()"
 
 Only structs are read, never the memory of a buffer. Of a stream the schema is asked for, and no
-array.
+array. The exit status is 1 if a protocol raises what ends a program, such as SystemExit.
 """
 
 SHOWN_CHILDREN = 32
@@ -265,21 +265,29 @@ PROTOCOLS = {
 }
 
 
+ENDS = "which ends the program that asks"
+
+
 def refusal(error):
-    return f"refused: {type(error).__name__}: {error}"
+    ending = "" if isinstance(error, Exception) else f", {ENDS}"
+    return f"refused: {type(error).__name__}: {error}{ending}"
 
 
 def is_offered(obj, name):
     try:
         return hasattr(type(obj) if name == "__dlpack_c_exchange_api__" else obj, name)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return True  # the inspection shows the failure
 
 
 def has_buffer(obj):
     try:
         memoryview(obj).release()
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return False
     return True
 
@@ -390,13 +398,30 @@ def warnings_of(found):
             yield from ((name, text) for text in maker)
 
 
+def protocols(obj):
+    """Return what arrowdev takes: nothing of an object that fails when it is asked."""
+    try:
+        return list(arrowdev.protocols(obj))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return []
+
+
+def is_ending(fields):
+    """Whether the protocol raised what no program survives that does not expect it."""
+    return isinstance(fields, str) and fields.endswith(ENDS)
+
+
 def fields_of_another(name, error, again):
     """Return the fields of a new object, for a protocol that failed with `error`."""
     if again is None:
         return refusal(error)
     try:
         return PROTOCOLS[name](again())
-    except Exception as own:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as own:
         return refusal(own)
 
 
@@ -415,7 +440,9 @@ def examine(obj, again=None):
         if is_offered(obj, name):
             try:
                 found[name] = show(obj)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 found[name] = fields_of_another(name, error, again if is_taken else None)
             is_taken |= name.endswith("stream__")
     if has_buffer(obj):
@@ -423,7 +450,7 @@ def examine(obj, again=None):
     kind = type(obj)
     return {
         "type": f"{kind.__module__}.{kind.__qualname__}",
-        "arrowdev takes": list(arrowdev.protocols(obj)),
+        "arrowdev takes": protocols(obj),
         "protocols": found,
         "warnings": [list(warning) for warning in dict.fromkeys(warnings_of(found))],
     }
@@ -476,4 +503,4 @@ def run(arguments):
         put(json.dumps({"format": FORMAT, **examined}, indent=2))
     else:
         put("\n".join(report(examined)))
-    return 0
+    return 1 if any(is_ending(fields) for fields in examined["protocols"].values()) else 0

@@ -14,7 +14,7 @@ from arrowdev.testing._check_elements import check_agreement, check_cast
 from arrowdev.testing._check_interfaces import CUDA, HOST, SYCL, check_interface, is_shown
 from arrowdev.testing._check_streams import check_failing, check_stream
 from arrowdev.testing._check_tensors import check_dlpack
-from arrowdev.testing._report import Report
+from arrowdev.testing._report import FactoryError, Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ ARRAYS = ("__arrow_c_array__", "__arrow_c_device_array__")
 STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
 
 # Rules that an object without exportable data can hold.
-WITHOUT_DATA = {"dlpack.device", "dlpack.refusal", "dlpack.exchange", "dlpack.exchange_error"}
+WITHOUT_DATA = {
+    "dlpack.device", "dlpack.refusal", "dlpack.exchange", "dlpack.exchange_error",
+    "exports.exception",
+}  # fmt: skip
 
 
 @contextmanager
@@ -44,8 +47,27 @@ def _quick_collection() -> Iterator[None]:
 
 
 def _offers(obj: object, name: str) -> bool:
-    """Whether the object offers the protocol in its present state."""
-    return callable(getattr(obj, name, None))
+    """Whether the object offers the protocol in its present state. The check shows a failure."""
+    try:
+        return callable(getattr(obj, name, None))
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException:
+        return True
+
+
+def _marked(factory: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the factory, with its exceptions told from those of the objects."""
+
+    def make() -> Any:
+        try:
+            return factory()
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise FactoryError(error) from error
+
+    return make
 
 
 def _name(obj: object) -> str:
@@ -59,6 +81,13 @@ def producer_report(
     factory: Callable[[], Any], *, failing: Callable[[], Any] | None = None
 ) -> Report:
     """Return the report of ``check_producer`` without raising."""
+    try:
+        return _producer_report(_marked(factory), failing and _marked(failing))
+    except FactoryError as error:
+        raise error.raised from error.raised.__cause__
+
+
+def _producer_report(factory: Callable[[], Any], failing: Callable[[], Any] | None) -> Report:
     obj = factory()
     report = Report(_name(obj))
     spoken = [name for name in (*ARRAYS, *STREAMS, ASYNC, "__dlpack__") if _offers(obj, name)]
@@ -71,18 +100,27 @@ def producer_report(
         raise TypeError(f"{report.subject} {NOTHING}")
     del obj
     with _quick_collection():
-        for method in spoken:
-            _check_method(report, method, factory)
-            check_cast(report, method, factory)
-        check_agreement(report, spoken, factory)
-        for method in STREAMS:
-            if failing is not None and _offers(failing(), method):
-                check_failing(report, method, failing)
-        if failing is not None and ASYNC in spoken:
-            check_async_failing(report, failing)
+        report.guard("exports.exception", _check_methods, report, spoken, factory, failing)
     if report.held <= WITHOUT_DATA and not report.broken:
         raise TypeError(f"{report.subject} refuses all that it offers: {', '.join(spoken)}")
     return report
+
+
+def _check_methods(
+    report: Report,
+    spoken: list[str],
+    factory: Callable[[], Any],
+    failing: Callable[[], Any] | None,
+) -> None:
+    for method in spoken:
+        _check_method(report, method, factory)
+        check_cast(report, method, factory)
+    check_agreement(report, spoken, factory)
+    for method in STREAMS:
+        if failing is not None and _offers(failing(), method):
+            check_failing(report, method, failing)
+    if failing is not None and ASYNC in spoken:
+        check_async_failing(report, failing)
 
 
 def _check_method(report: Report, method: str, factory: Callable[[], Any]) -> None:
@@ -154,9 +192,10 @@ def consumer_report(
     """Return the report of ``check_consumer`` without raising."""
     report = Report(getattr(consume, "__qualname__", repr(consume)))
     with _quick_collection():
-        taken = check_taken(report, consume, read)
-        taken |= check_tensors_taken(report, consume, read)
-    if not taken:
+        taken = False
+        for check in (check_taken, check_tensors_taken):
+            taken |= report.guard("consumer.exception", check, report, consume, read) or False
+    if not taken and not report.broken:
         raise TypeError(
             f"{report.subject} takes neither Arrow arrays, nor streams, nor async streams, "
             "nor DLPack"

@@ -28,6 +28,14 @@ class ConformanceError(AssertionError):
     """A library does not conform to the specification."""
 
 
+class FactoryError(BaseException):
+    """The user's factory raised what is no Exception: pytest's skip, for instance."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(raised)
+        self.raised = raised
+
+
 @dataclass
 class Report:
     """The findings of a check.
@@ -66,6 +74,21 @@ class Report:
         except Exception as error:
             self.hold(id, False, f"{type(error).__name__}: {error}")
             return None
+
+    def guard(self, id: str, call: Any, *arguments: Any) -> Any:
+        """Return the result of the call; None, with a finding, if its exception ends programs.
+
+        This is a SystemExit, or the panic of a Rust library, but not the user's interrupt.
+        """
+        try:
+            result = call(*arguments)
+        except (Exception, KeyboardInterrupt, FactoryError):
+            raise
+        except BaseException as error:
+            self.hold(id, False, f"{type(error).__name__}: {error}")
+            return None
+        self.hold(id, True, "")
+        return result
 
     @property
     def broken(self) -> list[Finding]:

@@ -27,6 +27,7 @@ ARRAY_API = "Python array API standard, "
 INTERFACE = "array interface of NumPy, CUDA and SYCL, "
 CUDA = "CUDA Array Interface, "
 SYCL = "SYCL USM array interface, "
+PYTHON = "Python library reference, "
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ PRODUCER_RULES = _rules(
      "ids, indices, UTF-8, null_count", COLUMNAR + "Physical Memory Layout"),
     ("exports.same", "all protocols of an object export the same elements in the same shape",
      CAPSULE + "Export Protocol"),
+    ("exports.exception", "no export raises an exception that ends the program, such as "
+     "SystemExit", PYTHON + "Exception hierarchy"),
     # --- lifetime
     ("release.marked", "release marks its struct as released",
      DATA + "Release callback semantics"),
@@ -283,6 +286,8 @@ CONSUMER_RULES = _rules(
      HANDLER),
     ("consumer.async_extract", "extract_data is called exactly once for every task", TASK),
     ("consumer.async_error", "on_error becomes an exception with its message", HANDLER, "should"),
+    ("consumer.exception", "no exception is raised that ends the program, such as SystemExit",
+     PYTHON + "Exception hierarchy"),
     ("consumer.deleter", "the deleter is called once", DLPACK + "DLManagedTensor.deleter"),
     ("consumer.renamed", "the capsule is renamed before it is used",
      DLPACK + "Python Specification"),

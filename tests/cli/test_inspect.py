@@ -1,5 +1,6 @@
 """`python -m arrowdev inspect`: every protocol, every field, and possible losses."""
 
+import argparse
 import json
 import os
 import signal
@@ -255,6 +256,18 @@ def test_attribute_that_raises():
     assert found == dict.fromkeys(
         ("__arrow_c_stream__", "__arrow_c_device_stream__"), "refused: ValueError: not today"
     )
+
+
+@pytest.mark.parametrize("is_property", [False, True], ids=["method", "property"])
+def test_exception_that_ends_the_program(is_property, capsys):
+    obj = broken.Exits("__arrow_c_array__", is_property)
+    text = "refused: SystemExit: 0, which ends the program that asks"
+    assert inspect.examine(obj)["protocols"] == {"__arrow_c_array__": text}
+    arguments = argparse.Namespace(expression=f"broken_ends.{obj}", json=False)
+    assert inspect.run(arguments) == 1
+    assert text in capsys.readouterr().out
+    with pytest.raises(KeyboardInterrupt):
+        inspect.examine(broken.Exits("__arrow_c_array__", is_property, KeyboardInterrupt))
 
 
 def test_object_without_protocols():

@@ -773,3 +773,25 @@ class Unflagged(ReadOnly):
     @property
     def __array_interface__(self):
         return super().__array_interface__ | {"data": (ctypes.addressof(self.data), False)}
+
+
+class Exits:
+    """An object whose method, or property of that name, ends the program."""
+
+    def __init__(self, name, is_property=False, raised=SystemExit):
+        self.names = (name, is_property, raised)
+
+    def __repr__(self):
+        name, is_property, raised = self.names
+        return f"Exits({name!r}, {is_property}, {raised.__name__})"
+
+    def __getattr__(self, name):
+        wanted, is_property, raised = vars(self).get("names", (None, None, None))
+        if name != wanted:
+            raise AttributeError(name)
+        if is_property:
+            raise raised(0)
+        return self.leave
+
+    def leave(self, *args, **kwargs):
+        raise self.names[2](0)

@@ -201,6 +201,7 @@ PRODUCERS = {
     "array.dictionary": lambda: Host(broken.extra_dictionary),
     "array.contents": lambda: Host(set_array(null_count=2)),
     "exports.same": lambda: exports.Both(Host(), exports.OtherOnDevice()),
+    "exports.exception": lambda: broken.Exits("__arrow_c_array__"),
     "release.marked": lambda: Host(broken.unmarked),
     "release.below": lambda: broken.Forgets(DICTIONARY, "array"),
     "release.schema": lambda: Host(broken.spoilt_by_the_schema),
@@ -316,6 +317,7 @@ CONSUMERS = {
     "consumer.async_error": "swallows",
     "consumer.stream_end": "after",
     "consumer.stream_error": "swallows",
+    "consumer.exception": "exits",
     "consumer.deleter": "deleter",
     "consumer.renamed": "renamed",
     "consumer.max_version": "max_version",
@@ -334,6 +336,27 @@ def test_producer_fault(rule):
     assert rule in report.findings, report
     with pytest.raises(ConformanceError, match=re.escape(RULES[rule].source)):
         report.require(recommended=True)
+
+
+@pytest.mark.parametrize("method", ["__arrow_c_schema__", "__arrow_c_stream__", "__dlpack__"])
+@pytest.mark.parametrize("is_property", [False, True], ids=["method", "property"])
+def test_exception_that_ends_the_program(method, is_property):
+    report = _conformance.producer_report(lambda: broken.Exits(method, is_property))
+    assert report.findings["exports.exception"].what == "SystemExit: 0"
+
+
+def test_exceptions_of_the_user_end_a_check():
+    """Those of the factory are none of the objects': pytest's skip is one of them."""
+    for raised in (SystemExit(3), GeneratorExit()):
+
+        def make(raised=raised):
+            raise raised
+
+        with pytest.raises(type(raised)) as caught:
+            check_producer(make)
+        assert caught.value is raised
+    with pytest.raises(KeyboardInterrupt):
+        check_producer(lambda: broken.Exits("__arrow_c_array__", raised=KeyboardInterrupt))
 
 
 def test_leaked_schema():
