@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrowdev._core import DeviceType, ExchangeError, _log
+from arrowdev._core import DeviceType, ExchangeError, _log, _shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ def exchange_error(
     message: str, *, reason: str, hint: str, device: Device | None = None
 ) -> ExchangeError:
     """Return an ExchangeError: `message` has the found and expected values, `hint` the remedy."""
-    error = ExchangeError(f"{message}; {hint}")
+    error = ExchangeError(_shown(f"{message}; {hint}"))
     _log(f"refusal ({reason}): {error}")
     error.reason = reason
     error.hint = hint

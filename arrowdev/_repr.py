@@ -28,6 +28,7 @@ MAX_VALUES = 100  # in one repr
 MAX_CHARACTERS = 32  # of one string
 MAX_DEPTH = 5
 MAX_COLUMNS = 20
+MAX_NAME = 60  # of a column, in HTML
 MAX_FIELDS = 6  # of a struct within a row
 
 UNREADABLE = "?"
@@ -376,8 +377,12 @@ def _table(caption: str, head: list[list[str]], rows: list[list[str]]) -> str:
     )
 
 
-def _cut(text: str, n: int = 60) -> str:
+def _cut(text: str, n: int = MAX_NAME) -> str:
     return text if len(text) <= n else text[:n] + MORE
+
+
+def _name(field: Schema) -> str:
+    return _cut(_core._shown(field.name[: MAX_NAME + 1]), MAX_NAME)
 
 
 def html_of_batch(batch: Array, can_show: bool) -> str:
@@ -389,7 +394,7 @@ def html_of_batch(batch: Array, can_show: bool) -> str:
         caption += "; the host cannot read the values without waiting or copying"
     more = [MORE] if n_columns > len(children) else []
     head = [
-        [_cut(child.schema.name) for child in children] + more,
+        [_name(child.schema) for child in children] + more,
         [_cut(str(child.schema)) for child in children] + more,
     ]
     rows = []
@@ -410,7 +415,7 @@ def html_of_schema(schema: Schema, caption: str) -> str:
     """Return a Schema as a table: a row for each column, or for the type itself."""
     fields = schema.children if schema.format == "+s" else (schema,)
     rows = [
-        [_cut(field.name), _cut(str(field)), "" if field.nullable else "not null"]
+        [_name(field), _cut(str(field)), "" if field.nullable else "not null"]
         for field in fields[:MAX_VALUES]
     ]
     if len(fields) > len(rows):

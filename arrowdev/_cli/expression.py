@@ -7,6 +7,8 @@ import sys
 import traceback
 import types
 
+from arrowdev._core import _shown
+
 
 class EvaluationError(Exception):
     """The expression failed; its exception is the cause."""
@@ -27,9 +29,9 @@ ERRORS = (SyntaxError, ImportError, EvaluationError)
 def explain(error):
     """Print why there is no object."""
     text = f"{type(error).__name__}: {error}\n"
-    print(
-        error.traceback() if isinstance(error, EvaluationError) else text, file=sys.stderr, end=""
-    )
+    if isinstance(error, EvaluationError):
+        text = error.traceback()
+    print(_shown(text, True), file=sys.stderr, end="")
 
 
 def dotted_names(tree):

@@ -7,6 +7,7 @@ import arrowdev
 from arrowdev._cli import expression
 from arrowdev._cli.machine import FORMAT
 from arrowdev._cli.terminal import put
+from arrowdev._core import _shown
 from arrowdev.testing import _abi, _dlpack, _host_read
 
 DESCRIPTION = """\
@@ -457,13 +458,15 @@ def examine(obj, again=None):
 
 
 def lines(fields, indent):
-    width = max((len(name) for name, value in fields.items() if not is_nested(value)), default=0)
+    width = max(
+        (len(_shown(name)) for name, value in fields.items() if not is_nested(value)), default=0
+    )
     for name, value in fields.items():
         if is_nested(value):
-            yield f"{indent}{name}"
+            yield f"{indent}{_shown(name)}"
             yield from lines(value, indent + "  ")
         else:
-            yield f"{indent}{name:{width}}  {value_text(value)}"
+            yield f"{indent}{_shown(name):{width}}  {_shown(value_text(value))}"
 
 
 def is_nested(value):
@@ -479,16 +482,16 @@ def value_text(value):
 
 
 def report(examined):
-    yield examined["type"]
+    yield _shown(examined["type"])
     yield "arrowdev takes: " + (", ".join(examined["arrowdev takes"]) or "nothing of it")
     for name, fields in examined["protocols"].items():
         yield ""
         yield name
-        yield from lines(fields, "  ") if isinstance(fields, dict) else [f"  {fields}"]
+        yield from lines(fields, "  ") if isinstance(fields, dict) else [f"  {_shown(fields)}"]
     if examined["warnings"]:
         yield ""
         yield "Warnings"
-        yield from (f"  {name}: {text}" for name, text in examined["warnings"])
+        yield from (f"  {name}: {_shown(text)}" for name, text in examined["warnings"])
 
 
 def run(arguments):

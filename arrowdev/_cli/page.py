@@ -4,6 +4,7 @@ import html
 import pathlib
 
 from arrowdev._cli.terminal import OutputError
+from arrowdev._core import _shown
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --faint: #59636e; --line: #d1d9e0;
@@ -58,7 +59,7 @@ for (const kind of shown ? ["pointerover", "click"] : []) {
 
 
 def escaped(text):
-    return html.escape(str(text))
+    return html.escape(_shown(str(text), True))
 
 
 def heading(text):

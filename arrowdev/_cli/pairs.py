@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import arrowdev
 from arrowdev._cli.device_libraries import DevicePeer, NoDevice, OwnDeviceArray
 from arrowdev._cli.libraries import Payload
+from arrowdev._core import _shown
 
 HOST = "cpu"
 
@@ -119,7 +120,7 @@ def describe_error(error):
     """Return the class and the first line of the message; two lines after a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = lines[: 2 if lines and lines[0].endswith(":") else 1]
-    return ": ".join([type(error).__name__, *([" ".join(kept)] if kept else [])])
+    return _shown(": ".join([type(error).__name__, *([" ".join(kept)] if kept else [])]))
 
 
 def time_call(call):
@@ -189,7 +190,7 @@ def attempt(how, function, source, address, consumer, payload, strict):
         return Attempt(how, REFUSED, reason=describe_error(error))
     compared, error = catch(compare, consumer, result, payload)
     if error:
-        what = str(error) if isinstance(error, OtherKind) else describe_error(error)
+        what = _shown(str(error)) if isinstance(error, OtherKind) else describe_error(error)
         reason = f"it gives something else: {what}"
         return Attempt(how, WRONG if strict else REFUSED, reason=reason)
     wrong, found_address = compared
@@ -307,7 +308,8 @@ def find_places(peer, wanted, progress):
 
     places, error = catch(find)
     if error:
-        library.reason = str(error) if isinstance(error, NoDevice) else describe_error(error)
+        is_known = isinstance(error, NoDevice)
+        library.reason = _shown(str(error)) if is_known else describe_error(error)
     return library, places or []
 
 

@@ -4,6 +4,8 @@ import os
 import sys
 import textwrap
 
+from arrowdev._core import _shown
+
 WIDTH = 100  # columns of text
 
 _CODES = {"good": "32", "fair": "33", "bad": "31", "wrong": "1;31", "faint": "2", "strong": "1"}
@@ -45,9 +47,9 @@ class Painter:
 
 
 def wrapped(text, first="", rest=""):
-    """Return the lines of `text` within WIDTH."""
+    """Return the lines of `text`, which may be of foreign origin, within WIDTH."""
     return textwrap.wrap(
-        text,
+        _shown(text),
         WIDTH,
         initial_indent=first,
         subsequent_indent=rest,

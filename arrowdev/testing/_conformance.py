@@ -6,6 +6,7 @@ import gc
 import inspect
 from contextlib import contextmanager
 
+from arrowdev._core import _shown
 from arrowdev.testing._check_arrays import check_export, check_schema_method
 from arrowdev.testing._check_async import METHOD as ASYNC
 from arrowdev.testing._check_async import NOTHING, check_async, check_async_failing
@@ -74,7 +75,7 @@ def _name(obj: object) -> str:
     """Return the full name of a class or function, or of the class of another object."""
     named: Any = obj if isinstance(obj, type) or inspect.isroutine(obj) else type(obj)
     module = getattr(named, "__module__", None)  # None for a method of a built-in type
-    return f"{module}.{named.__qualname__}" if module else named.__qualname__
+    return _shown(f"{module}.{named.__qualname__}" if module else named.__qualname__)
 
 
 def producer_report(
@@ -190,7 +191,7 @@ def consumer_report(
     consume: Callable[[Any], Any], *, read: Callable[[Any], Any] | None = None
 ) -> Report:
     """Return the report of ``check_consumer`` without raising."""
-    report = Report(getattr(consume, "__qualname__", repr(consume)))
+    report = Report(_shown(getattr(consume, "__qualname__", repr(consume))))
     with _quick_collection():
         taken = False
         for check in (check_taken, check_tensors_taken):

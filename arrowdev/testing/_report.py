@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from arrowdev._core import _shown
 from arrowdev.testing._rules import RULES, Rule
 
 TYPE_CHECKING = False
@@ -56,7 +57,7 @@ class Report:
                 self.held.add(id)
         else:
             self.held.discard(id)
-            self.findings.setdefault(id, Finding(RULES[id], what))
+            self.findings.setdefault(id, Finding(RULES[id], _shown(what)))
         return bool(is_held)
 
     def add(self, other: Report) -> None:

@@ -1,5 +1,6 @@
 /* The exported dicts; interface_import.c reads those of other libraries. */
 #include "protocol/interface_import.h"
+#include "support/shown.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +14,8 @@ ad_interface_unavailable(const ad_interface_rules *rules, const char *format,
     PyObject *why = PyUnicode_FromFormatV(format, args);
     va_end(args);
     if (why != NULL) {
-        PyErr_Format(PyExc_AttributeError, "%s is not available: %U",
-                     rules->name, why);
+        ad_raise_shown(PyExc_AttributeError, "%s is not available: %U",
+                       rules->name, why);
         Py_DECREF(why);
     }
     return NULL;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "support/logging.h"
 #include "support/objects.h"
+#include "support/shown.h"
 #include "support/waiting.h"
 
 PyDoc_STRVAR(
@@ -132,9 +133,7 @@ class_of(ad_state *state, ad_status status)
 static int
 set_string(PyObject *exception, const char *name, const char *value)
 {
-    return ad_py_set_attr(
-        exception, name,
-        PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace"));
+    return ad_py_set_attr(exception, name, ad_shown_utf8(value));
 }
 
 static int
@@ -166,7 +165,8 @@ set_attributes(ad_state *state, PyObject *exception, const ad_error *err)
                : 0;
 }
 
-/* "children[2]: <message>; <hint>" */
+/* "children[2]: <message>; <hint>". A text that was cut may end within a
+ * character. */
 static PyObject *
 make_message(const ad_error *err)
 {
@@ -178,7 +178,7 @@ make_message(const ad_error *err)
                           has_path ? err->path : "", has_path ? ": " : "",
                           err->message, has_hint ? "; " : "",
                           has_hint ? err->hint : "");
-    return PyUnicode_DecodeUTF8(text, n, "replace");
+    return ad_shown(PyUnicode_DecodeUTF8(text, n, "replace"), AD_ONE_LINE);
 }
 
 /* Before the exception is set. */
@@ -240,7 +240,8 @@ ad_raise_exchange(ad_state *state, const char *reason, const char *hint,
     PyObject *cause = ad_py_take_exception();
     va_list args;
     va_start(args, format);
-    PyObject *message = PyUnicode_FromFormatV(format, args);
+    PyObject *message =
+        ad_shown(PyUnicode_FromFormatV(format, args), AD_KEEPS_LINES);
     va_end(args);
     PyObject *exception = NULL;
     if (message != NULL && hint != NULL) {
@@ -274,7 +275,8 @@ ad_prefix_exception(const char *format, ...)
         PyUnicode_Check(PyTuple_GET_ITEM(args, 0))) {
         va_list values;
         va_start(values, format);
-        PyObject *text = PyUnicode_FromFormatV(format, values);
+        PyObject *text =
+            ad_shown(PyUnicode_FromFormatV(format, values), AD_ONE_LINE);
         va_end(values);
         PyUnicode_Append(&text, PyTuple_GET_ITEM(args, 0));
         PyObject *longer = text != NULL ? PyTuple_Pack(1, text) : NULL;

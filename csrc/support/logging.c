@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/thread_local.h"
 #include "support/py_call.h"
+#include "support/shown.h"
 #include "support/waiting.h"
 
 /* Interned: "logging". */
@@ -81,10 +82,11 @@ ad_function_log_turn(PyObject *Py_UNUSED(module), PyObject *value)
 
 /* --- lines --------------------------------------------------------------- */
 
-/* `text` is NULL with an exception if it could not be made. */
+/* `text` is stolen; it is NULL with an exception if it could not be made. */
 static void
 write_text(PyObject *text)
 {
+    text = ad_shown(text, AD_ONE_LINE);
     PyObject *result = NULL;
     is_writing = true;
     if (text != NULL) {
@@ -94,6 +96,7 @@ write_text(PyObject *text)
         ad_pass_on_exception();
     }
     Py_XDECREF(result);
+    Py_XDECREF(text);
     is_writing = false;
 }
 
@@ -112,7 +115,6 @@ write_line(const char *line)
     PyObject *text =
         PyUnicode_DecodeUTF8(line, (Py_ssize_t)strlen(line), "replace");
     write_text(text);
-    Py_XDECREF(text);
     ad_py_leave(&entry);
 }
 
@@ -127,7 +129,6 @@ ad_log_python(const char *format, ...)
     PyObject *text = PyUnicode_FromFormatV(format, args);
     va_end(args);
     write_text(text);
-    Py_XDECREF(text);
 }
 
 /* A second import changes nothing: other threads may be writing. */

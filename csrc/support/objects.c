@@ -3,6 +3,7 @@
 #include "device/backend.h"
 #include "support/capsule.h"
 #include "support/errors.h"
+#include "support/shown.h"
 
 /* Reuse the memory of a freed Array, so that a loop over a stream allocates
  * one Array only. Free threads have pools of their own for that. */
@@ -229,9 +230,9 @@ ad_self_as_array(ad_state *state, PyObject *self, ad_array *out)
 static int
 not_offered(const char *attribute, const ad_error *err)
 {
-    PyErr_Format(PyExc_AttributeError, "this arrowdev.Array has no %s: %s%s%s",
-                 attribute, err->message, err->hint[0] != '\0' ? "; " : "",
-                 err->hint);
+    ad_raise_shown(PyExc_AttributeError,
+                   "this arrowdev.Array has no %s: %s%s%s", attribute,
+                   err->message, err->hint[0] != '\0' ? "; " : "", err->hint);
     return -1;
 }
 

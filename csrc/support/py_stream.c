@@ -13,16 +13,16 @@
 /* A shorter match may be accidental. */
 #define MIN_SHARED 32
 
-/* A message may end with only the beginning of a long text. Returns the
- * position in the message where the text begins, or NULL if the text is short
- * or is not in the message. */
+/* A message may end with only the beginning of a long text, and is one line.
+ * Returns the position in the message where the text begins, or NULL if the
+ * text is a short line or is not in the message. */
 static const char *
 find_cut(const char *message, const char *text)
 {
     size_t n = strlen(message);
     size_t i = 0;
     if (strlen(text) <= SHORT_TEXT) {
-        return NULL;
+        return strchr(text, '\n') != NULL ? strstr(message, text) : NULL;
     }
     while (i + MIN_SHARED <= n && strncmp(message + i, text, n - i) != 0) {
         i++;

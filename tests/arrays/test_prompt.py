@@ -121,7 +121,7 @@ def test_every_type_and_slice(name):
 def test_columns_of_a_batch():
     batch = ad.record_batch({"a": np.arange(20), "b\n": pa.array(["x", None] * 10)})
     assert repr(batch) == (
-        "<arrowdev.Array struct<a: int64, b\n: string>, length 20, on cpu:\n"
+        "<arrowdev.Array struct<a: int64, b\\n: string>, length 20, on cpu:\n"
         "  'a': [0, 1, 2, 3, 4, ..., 15, 16, 17, 18, 19]\n"
         "  'b\\n': ['x', None, 'x', None, 'x', ..., None, 'x', None, 'x', None]>"
     )

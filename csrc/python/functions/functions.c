@@ -6,6 +6,7 @@
 #include "model/extension.h"
 #include "python/types/array_stream_type.h"
 #include "python/testing/testing.h"
+#include "support/shown.h"
 #include "support/args.h"
 #include "support/logging.h"
 #include "device/backend.h"
@@ -430,6 +431,9 @@ PyMethodDef ad_module_functions[] = {
      "flagged as read-only. For _convert.py."},
     {"_log", ad_function_log, METH_O,
      "_log(text, /)\n--\n\nWrite a message of the logger, if it is on."},
+    {"_shown", ad_function_shown, METH_VARARGS,
+     "_shown(text, keeps_lines=False, /)\n--\n\n"
+     "The text with escapes in place of characters that are not printable."},
     {"_log_turn", ad_function_log_turn, METH_O,
      "_log_turn(is_on, /)\n--\n\nTurn messages on or off, or (None) ask "
      "each time. For _log.py."},

@@ -15,6 +15,7 @@
 #include "python/types/common_getters.h"
 #include "support/py_call.h"
 #include "support/args.h"
+#include "support/shown.h"
 #include "validate/validate.h"
 
 /* --- attributes ---------------------------------------------------------- */
@@ -150,14 +151,7 @@ array_field(PyObject *self, PyObject *key)
         }
         status = ad_array_find_field(array, name, &i, &err);
         if (status == AD_ERR_INDEX) {
-            /* A long name is truncated, possibly within a character. */
-            PyObject *message = PyUnicode_DecodeUTF8(
-                err.message, (Py_ssize_t)strlen(err.message), "replace");
-            if (message != NULL) {
-                PyErr_SetObject(PyExc_KeyError, message);
-                Py_DECREF(message);
-            }
-            return NULL;
+            return ad_raise_shown(PyExc_KeyError, "%s", err.message);
         }
     } else {
         i = PyLong_AsLongLong(key);

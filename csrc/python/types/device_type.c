@@ -15,6 +15,7 @@
 #include "python/functions/functions.h"
 #include "support/py_call.h"
 #include "support/args.h"
+#include "support/shown.h"
 
 #define LINE_SIZE 256
 
@@ -405,9 +406,11 @@ ad_function_devices(PyObject *module, PyObject *Py_UNUSED(ignored))
 static PyObject *
 reason_of(const ad_error *err)
 {
-    return err->hint[0] != '\0'
-               ? PyUnicode_FromFormat("%s (%s)", err->message, err->hint)
-               : PyUnicode_FromString(err->message);
+    return ad_shown(
+        err->hint[0] != '\0'
+            ? PyUnicode_FromFormat("%s (%s)", err->message, err->hint)
+            : PyUnicode_FromString(err->message),
+        AD_ONE_LINE);
 }
 
 /* [(id, reason why it is unusable or None), ...] */

@@ -9,6 +9,7 @@
 #include "python/types/common_getters.h"
 #include "support/errors.h"
 #include "support/py_call.h"
+#include "support/shown.h"
 
 /* --- repr ---------------------------------------------------------------- */
 
@@ -67,8 +68,9 @@ ad_short_type(PyObject *self, const struct ArrowSchema *node)
     } else {
         const char *type = ad_text_string(&text);
         size_t size = strlen(type);
-        result =
-            PyUnicode_FromFormat(size > MAX_TYPE ? "%.200s..." : "%s", type);
+        result = ad_shown(
+            PyUnicode_FromFormat(size > MAX_TYPE ? "%.200s..." : "%s", type),
+            AD_ONE_LINE);
     }
     ad_text_clear(&text);
     return result;

@@ -4,6 +4,7 @@
 #include "model/type.h"
 #include "support/args.h"
 #include "support/errors.h"
+#include "support/shown.h"
 #include "python/functions/functions.h"
 #include "python/types/prompt.h"
 #include "python/types/common_getters.h"
@@ -32,7 +33,7 @@ schema_str(PyObject *self)
     if (ad_type_print(schema_of(self).node, &text, &err) != AD_OK) {
         result = ad_raise(ad_state_of(self), &err);
     } else {
-        result = ad_decode_text(ad_text_string(&text));
+        result = ad_shown_utf8(ad_text_string(&text));
     }
     ad_text_clear(&text);
     return result;
