@@ -9,7 +9,6 @@ that the host can read the memory without waiting.
 from __future__ import annotations
 
 import html
-import itertools
 import struct
 
 from arrowdev import _core
@@ -202,7 +201,7 @@ def _nested(one: Array, kind: str, depth: int, budget: _Budget) -> str:
 
 def _struct(one: Array, depth: int, budget: _Budget) -> str:
     texts: list[str] = []
-    for child in one.children:
+    for child in _core._first_children(one, MAX_FIELDS + 1)[0]:
         if len(texts) == MAX_FIELDS or budget.n <= 0:
             texts.append(MORE)
             break
@@ -306,17 +305,17 @@ def _short_float(value: float, code: str) -> str:
 def of_array(array: Array) -> str:
     """Return the values of an Array as text: one line, or a line for each column."""
     rows = [row for row in _edges(0, len(array), EDGE) if row is not None]
-    is_batch = array.schema.format == "+s" and array.schema.children
+    columns, n_columns = _core._first_children(array, MAX_COLUMNS)
+    is_batch = array.schema.format == "+s" and columns
     if not is_batch or not all(_is_valid(array.slice(row, 1)) for row in rows):
         return f": {_column(array, 0, len(array))}"
     lines = []
-    for child in itertools.islice(array.children, MAX_COLUMNS):
+    for child in columns:
         stop = array.offset + len(array)
         column = _column(child, array.offset, stop)
         lines.append(f"\n  {_cut_text(child.schema.name)}: {column}")
-    n_more = len(array.children) - len(lines)
-    if n_more:
-        lines.append(f"\n  {MORE} and {n_more} more")
+    if n_columns > len(columns):
+        lines.append(f"\n  {MORE} and {n_columns - len(columns)} more")
     return ":" + "".join(lines)
 
 
@@ -357,7 +356,9 @@ BATCH_ATTRIBUTES = frozenset({"shape", "num_rows", "num_columns", "column_names"
 def names_of_array(array: Array) -> list[str]:
     """Return what dir() lists."""
     names = object.__dir__(array)
-    return [name for name in names if name not in BATCH_ATTRIBUTES or hasattr(array, name)]
+    if array.schema.format == "+s":
+        return names
+    return [name for name in names if name not in BATCH_ATTRIBUTES]
 
 
 # --- HTML ---------------------------------------------------------------------
@@ -387,8 +388,8 @@ def _name(field: Schema) -> str:
 
 def html_of_batch(batch: Array, can_show: bool) -> str:
     """Return a record batch as a table: the names and types, and the first and last rows."""
-    children = batch.children[:MAX_COLUMNS]
-    n, n_columns = batch.shape
+    children, n_columns = _core._first_children(batch, MAX_COLUMNS)
+    n = len(batch)
     caption = f"arrowdev.Array, {n} rows x {n_columns} columns, on {batch.device}"
     if not can_show:
         caption += "; the host cannot read the values without waiting or copying"
@@ -413,11 +414,12 @@ def html_of_batch(batch: Array, can_show: bool) -> str:
 
 def html_of_schema(schema: Schema, caption: str) -> str:
     """Return a Schema as a table: a row for each column, or for the type itself."""
-    fields = schema.children if schema.format == "+s" else (schema,)
+    fields, n_fields = (
+        _core._first_children(schema, MAX_VALUES) if schema.format == "+s" else ((schema,), 1)
+    )
     rows = [
-        [_name(field), _cut(str(field)), "" if field.nullable else "not null"]
-        for field in fields[:MAX_VALUES]
+        [_name(field), _cut(str(field)), "" if field.nullable else "not null"] for field in fields
     ]
-    if len(fields) > len(rows):
-        rows.append([f"{MORE} and {len(fields) - len(rows)} more", "", ""])
+    if n_fields > len(rows):
+        rows.append([f"{MORE} and {n_fields - len(rows)} more", "", ""])
     return _table(caption, [["name", "type", ""]], rows)

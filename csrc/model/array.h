@@ -215,10 +215,13 @@ AD_MUST_CHECK ad_status ad_array_buffer_size(const ad_array *array, int64_t i,
 AD_MUST_CHECK ad_status ad_array_nbytes(const ad_array *array, int64_t *out,
                                         ad_error *err);
 
-/* Whether the host can read the ends of all buffers of the tree, as far as the
+/* Whether the host can read the ends of the buffers of the tree, as far as the
  * system tells: a struct with a wrong length or address is no sound array, and
- * nothing else shows it. For host memory that is ready. */
-bool ad_array_can_be_read(const ad_array *array);
+ * nothing else shows it. For host memory that is ready. Only the first
+ * `max_children` of a node are looked at; false if these are more than
+ * `max_nodes` in all. */
+bool ad_array_can_be_read(const ad_array *array, int64_t max_children,
+                          int64_t max_nodes);
 
 /* --- building (array_build.c) ------------------------------------------- */
 

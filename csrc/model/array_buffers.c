@@ -158,18 +158,27 @@ can_read_own(const ad_array *array)
     return true;
 }
 
-bool
-ad_array_can_be_read(const ad_array *array)
+/* The dictionary, which is the last one below, is not left out: a node with
+ * one has no children. */
+static bool
+can_read_tree(const ad_array *array, int64_t max_children, int64_t *n_left)
 {
     int64_t n = array->node->n_children + (array->node->dictionary != NULL);
-    bool can_read = can_read_own(array);
-    for (int64_t i = 0; i < n && can_read; i++) {
+    bool can_read = --*n_left >= 0 && can_read_own(array);
+    for (int64_t i = 0; i < n && i < max_children && can_read; i++) {
         ad_array below;
         can_read = ad_array_below(array, i, &below, NULL) == AD_OK;
         if (can_read) {
-            can_read = ad_array_can_be_read(&below);
+            can_read = can_read_tree(&below, max_children, n_left);
             ad_array_clear(&below);
         }
     }
     return can_read;
+}
+
+bool
+ad_array_can_be_read(const ad_array *array, int64_t max_children,
+                     int64_t max_nodes)
+{
+    return can_read_tree(array, max_children, &max_nodes);
 }

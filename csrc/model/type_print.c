@@ -85,7 +85,7 @@ print_fields(const struct ArrowSchema *node, const int8_t *ids, int depth,
         if (i > 0) {
             TRY(ad_text_append(out, ", ", err));
         }
-        if (i == MAX_PRINT_FIELDS) {
+        if (i == MAX_PRINT_FIELDS || out->length > MAX_PRINT_LENGTH) {
             return ad_text_append(out, "...", err);
         }
         TRY(print_field(node->children[i], depth, out, err));

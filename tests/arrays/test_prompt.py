@@ -4,6 +4,7 @@ import html.parser
 import random
 import sys
 import time
+import tracemalloc
 
 import pytest
 from arrow_samples import SAMPLES
@@ -424,3 +425,66 @@ def test_memory_that_is_not_there_is_not_read():
         pa.list_(pa.int64()), 1, [None, i4(0, 1)], children=[ad.array(tensor)]
     )
     assert repr(lists).endswith("on cpu>")
+
+
+# --- limits that do not depend on the data --------------------------------------
+
+
+def peak_of(function, *arguments):
+    """The bytes that Python's allocators have handed out at once during the call."""
+    tracemalloc.start()
+    try:
+        function(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def columns(arrays):
+    return ad.record_batch(arrays, names=list(map(str, range(len(arrays)))))
+
+
+def html_of(x):
+    return x._repr_html_()
+
+
+@pytest.mark.parametrize("show", [repr, html_of, dir])
+def test_columns_that_are_not_shown_are_not_made(show):
+    column = i4(1)
+    wide = ad.record_batch([column] * 20_000, names=["x"] * 20_000)
+    nested = ad.record_batch({"wide": ad.array(wide)})
+    objects = [wide, nested] if show is dir else [wide, nested, wide.schema, nested.schema]
+    names = 20_000 * 8 if show is dir else 0  # dir() asks for no more than one list
+    for x in objects:
+        assert peak_of(show, x) < 100_000 + names, x.schema.format
+    assert repr(wide).endswith("... and 19980 more>")
+    assert "and 19900 more" in wide.schema._repr_html_()
+
+
+def test_columns_that_are_not_shown_are_not_read():
+    """Nothing of their memory is mapped, and that is no hindrance."""
+    lost = ad.Array.from_buffers(
+        "int32", 1, [None, ad.Tensor.from_pointer(4096, (4,), "int8", "cpu")]
+    )
+    wide = columns([i4(7)] * 128 + [lost] * 3)
+    assert "'0': [7]" in repr(wide) and "<td>7</td>" in wide._repr_html_()
+    assert repr(columns([i4(7), lost])).endswith("on cpu>")
+
+
+def test_trees_of_too_many_nodes_show_no_values():
+    level = columns([i4(7)] * 120)
+    wide = columns([level] * 120)
+    assert repr(wide).endswith("on cpu>")
+    assert "without waiting" in wide._repr_html_()
+    assert "'0': [7]" in repr(level)
+
+
+def test_long_names_are_cut():
+    name = "n" * 1_000_000
+    batch = ad.record_batch({name: i4(1)})
+    assert len(repr(batch)) < 500 and len(batch._repr_html_()) < 1000
+    assert len(repr(batch.schema)) < 500 and len(repr(batch.schema.children[0])) < 500
+    twice = ad.array(ad.record_batch([i4(1), i4(2)], names=[name, name]))
+    with pytest.raises(ValueError, match=r"2 children are named 'n{60}'\.\.\., and") as caught:
+        twice.to_pylist()
+    assert len(str(caught.value)) < 300

@@ -88,6 +88,57 @@ function_has_bool8(PyObject *module, PyObject *value)
     return PyBool_FromLong(has_bool8(ad_array_of(value)->schema.node));
 }
 
+/* --- the first children -------------------------------------------------- */
+
+static PyObject *
+array_child(PyObject *parent, int64_t i)
+{
+    ad_state *state = ad_state_of(parent);
+    ad_array child;
+    ad_error err;
+    return ad_array_child(ad_array_of(parent), i, &child, &err) == AD_OK
+               ? ad_array_object_new(state, &child)
+               : ad_raise(state, &err);
+}
+
+static PyObject *
+schema_child(PyObject *parent, int64_t i)
+{
+    ad_state *state = ad_state_of(parent);
+    ad_schema schema;
+    if (ad_parse_schema(state, parent, &schema) < 0) {
+        return NULL;
+    }
+    PyObject *child = ad_schema_object_new(
+        state, ad_schema_at(schema, schema.node->children[i]));
+    ad_schema_unref(schema);
+    return child;
+}
+
+static PyObject *
+function_first_children(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *parent;
+    long long n, n_all;
+    ad_schema schema;
+    if (!PyArg_ParseTuple(args, "OL", &parent, &n)) {
+        return NULL;
+    }
+    bool is_array = ad_is_array(state, parent);
+    if (is_array) {
+        n_all = (long long)ad_array_of(parent)->node->n_children;
+    } else if (ad_parse_schema(state, parent, &schema) == 0) {
+        n_all = (long long)schema.node->n_children;
+        ad_schema_unref(schema);
+    } else {
+        return NULL;
+    }
+    PyObject *first = ad_tuple_of(parent, n < n_all ? n : n_all,
+                                  is_array ? array_child : schema_child);
+    return first != NULL ? Py_BuildValue("(NL)", first, n_all) : NULL;
+}
+
 static const ad_signature validate_signature = {
     .function = "validate()",
     .n_positional = 2,
@@ -431,6 +482,10 @@ PyMethodDef ad_module_functions[] = {
      "flagged as read-only. For _convert.py."},
     {"_log", ad_function_log, METH_O,
      "_log(text, /)\n--\n\nWrite a message of the logger, if it is on."},
+    {"_first_children", function_first_children, METH_VARARGS,
+     "_first_children(parent, n, /)\n--\n\n"
+     "The first n children of an Array or a Schema, and the number of all.\n"
+     "The others are not made. For _repr.py."},
     {"_shown", ad_function_shown, METH_VARARGS,
      "_shown(text, keeps_lines=False, /)\n--\n\n"
      "The text with escapes in place of characters that are not printable."},

@@ -21,11 +21,18 @@ is_ready_on_host(ad_device device, const ad_sync *sync)
            ad_sync_is_done(sync);
 }
 
+/* A repr looks at fewer children: 20 columns of a batch, 6 fields of a struct,
+ * or one of the 128 that a union may have. */
+#define MAX_CHILDREN 128
+
+/* Each may take system calls. Values of larger trees are not shown. */
+#define MAX_NODES 10000
+
 bool
 ad_can_show_array(const ad_array *array)
 {
     return is_ready_on_host(array->device, array->sync) &&
-           ad_array_can_be_read(array);
+           ad_array_can_be_read(array, MAX_CHILDREN, MAX_NODES);
 }
 
 bool

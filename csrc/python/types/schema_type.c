@@ -39,6 +39,8 @@ schema_str(PyObject *self)
     return result;
 }
 
+#define MAX_NAME 60 /* characters of a name in a repr */
+
 static PyObject *
 schema_repr(PyObject *self)
 {
@@ -51,10 +53,12 @@ schema_repr(PyObject *self)
     PyObject *result = NULL;
     if (name != NULL) {
         bool nullable = node->flags & ARROW_FLAG_NULLABLE;
-        bool named = PyUnicode_GET_LENGTH(name) > 0;
-        result = PyUnicode_FromFormat(named ? "<arrowdev.Schema %U%s name=%R>"
-                                            : "<arrowdev.Schema %U%s>",
-                                      type, nullable ? "" : " not null", name);
+        Py_ssize_t n = PyUnicode_GET_LENGTH(name);
+        result = PyUnicode_FromFormat(
+            n > MAX_NAME ? "<arrowdev.Schema %U%s name=%.60R...>"
+            : n > 0      ? "<arrowdev.Schema %U%s name=%R>"
+                         : "<arrowdev.Schema %U%s>",
+            type, nullable ? "" : " not null", name);
         Py_DECREF(name);
     }
     Py_DECREF(type);
