@@ -26,8 +26,10 @@ def require_host(wrapped: Array, what: str) -> None:
     try:
         wrapped.__arrow_c_array__  # noqa: B018
     except AttributeError as refusal:
+        why = str(refusal).partition(": ")[2]
+        found = f"found memory of {wrapped.device}"
         raise exchange_error(
-            f"{what} needs host memory: {str(refusal).partition(': ')[2]}",
+            f"{what} needs host memory, " + (found if why.startswith("its memory is on") else why),
             reason="event" if wrapped.device_type == DeviceType.CPU else "device",
             hint='bring the data to the host with .to("cpu")',
             device=wrapped.device,

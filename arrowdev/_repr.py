@@ -355,7 +355,7 @@ BATCH_ATTRIBUTES = frozenset({"shape", "num_rows", "num_columns", "column_names"
 
 def names_of_array(array: Array) -> list[str]:
     """Return what dir() lists."""
-    names = object.__dir__(array)
+    names = list(object.__dir__(array))
     if array.schema.format == "+s":
         return names
     return [name for name in names if name not in BATCH_ATTRIBUTES]

@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,4 +51,12 @@ ad_text_printf(ad_text *text, ad_error *err, const char *format, ...)
     va_end(args);
     text->length += (size_t)n;
     return AD_OK;
+}
+
+const char *
+ad_count_text(int64_t n, const char *one, const char *many,
+              char buffer[AD_COUNT_SIZE])
+{
+    snprintf(buffer, AD_COUNT_SIZE, "%" PRId64 " %s", n, n == 1 ? one : many);
+    return buffer;
 }

@@ -32,4 +32,10 @@ ad_text_string(const ad_text *text)
     return text->data != NULL ? text->data : "";
 }
 
+#define AD_COUNT_SIZE 48
+
+/* "1 null", "2 nulls" in `buffer`, which is returned; for messages. */
+const char *ad_count_text(int64_t n, const char *one, const char *many,
+                          char buffer[AD_COUNT_SIZE]);
+
 #endif /* AD_BASE_TEXT_H */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "compute/bits.h"
 #include "model/extension.h"
 #include "model/type.h"
@@ -361,10 +362,11 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
 {
     const char *what = is_root ? "the array" : "a list's child";
     if (n_nulls > 0) {
+        char nulls[AD_COUNT_SIZE], values[AD_COUNT_SIZE];
         ad_fail(err, AD_ERR_EXCHANGE, "nulls", NULLS_HINT,
-                "%s has %" PRId64 " nulls among %" PRId64
-                " values, and a tensor cannot say which",
-                what, n_nulls, level->length);
+                "%s has %s among %s, and a tensor cannot say which", what,
+                ad_count_text(n_nulls, "null", "nulls", nulls),
+                ad_count_text(level->length, "value", "values", values));
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls",
                 "use arrowdev.tensor(x, nulls=\"ignore\") when you know that "

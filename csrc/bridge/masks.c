@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "compute/bits.h"
 #include "bridge/bridge.h"
 #include "order/device_owner.h"
@@ -100,12 +101,13 @@ check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
     if (n_nulls == 0) {
         return AD_OK;
     }
+    char nulls[AD_COUNT_SIZE], values[AD_COUNT_SIZE];
     return ad_fail(err, AD_ERR_EXCHANGE, "nulls",
                    "fill them first: what is unknown is neither valid nor "
                    "null",
-                   "the mask itself has %" PRId64 " nulls among %" PRId64
-                   " values",
-                   n_nulls, array->length);
+                   "the mask itself has %s among %s",
+                   ad_count_text(n_nulls, "null", "nulls", nulls),
+                   ad_count_text(array->length, "value", "values", values));
 }
 
 /* A column of bytes as flags, without a copy. */

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/wait.h"
+#include "model/type.h"
 #include "order/device_owner.h"
 
 /* --- import ------------------------------------------------------------- */
@@ -390,16 +392,29 @@ fail_struct_nulls(const ad_array *src, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
+static ad_status
+require_struct(const struct ArrowSchema *node, ad_error *err)
+{
+    ad_text type = {0};
+    if (strcmp(node->format, "+s") == 0) {
+        return AD_OK;
+    }
+    AD_RETURN_IF_ERR(ad_type_print(node, &type, err));
+    ad_status status =
+        ad_fail(err, AD_ERR_TYPE, NULL,
+                node->n_children > 0
+                    ? "take .children[i] for the children of other types"
+                    : "it is a column itself",
+                "only a struct has fields, and this array is of type %.200s",
+                ad_text_string(&type));
+    ad_text_clear(&type);
+    return status;
+}
+
 ad_status
 ad_array_field(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
 {
-    if (strcmp(src->schema.node->format, "+s") != 0) {
-        return ad_fail(err, AD_ERR_TYPE, NULL,
-                       "take .children[i] for the children of other types",
-                       "only a struct has fields, not an array of format "
-                       "\"%s\"",
-                       src->schema.node->format);
-    }
+    AD_RETURN_IF_ERR(require_struct(src->schema.node, err));
     if (!ad_array_has_no_nulls(src)) {
         return fail_struct_nulls(src, err);
     }
@@ -433,6 +448,7 @@ ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
 {
     const struct ArrowSchema *schema = src->schema.node;
     int64_t found = -1;
+    AD_RETURN_IF_ERR(require_struct(schema, err));
     for (int64_t i = 0; i < schema->n_children; i++) {
         const char *other = schema->children[i]->name;
         if (strcmp(other != NULL ? other : "", name) != 0) {
@@ -447,9 +463,11 @@ ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
         found = i;
     }
     if (found < 0) {
-        return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
-                       "none of the %" PRId64 " children is named \"%s\"",
-                       schema->n_children, name);
+        char columns[AD_COUNT_SIZE];
+        return ad_fail(
+            err, AD_ERR_INDEX, NULL, NULL, "none of %s is named \"%s\"",
+            ad_count_text(schema->n_children, "column", "columns", columns),
+            name);
     }
     *out = found;
     return AD_OK;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/wait.h"
 #include "model/metadata.h"
 #include "model/type.h"
@@ -18,10 +19,11 @@ check_child_count(const struct ArrowSchema *node, const ad_type *type,
 {
     int64_t n = node->n_children;
     int64_t expected = type->n_children;
+    char count[AD_COUNT_SIZE];
     if (n < 0 || n > INT32_MAX) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "schema of format \"%.80s\" claims %lld children",
-                       node->format, (long long)n);
+                       "schema of format \"%.80s\" claims %s", node->format,
+                       ad_count_text(n, "child", "children", count));
     }
     if (type->layout == AD_LAYOUT_SPARSE_UNION ||
         type->layout == AD_LAYOUT_DENSE_UNION) {
@@ -31,16 +33,17 @@ check_child_count(const struct ArrowSchema *node, const ad_type *type,
         expected = n_ids;
     }
     if (expected >= 0 && n != expected) {
-        return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "schema of format \"%.80s\" has %lld children instead "
-                       "of %lld",
-                       node->format, (long long)n, (long long)expected);
+        return ad_fail(
+            err, AD_ERR_ARROW, NULL, NULL,
+            "schema of format \"%.80s\" has %s instead of %lld", node->format,
+            ad_count_text(n, "child", "children", count), (long long)expected);
     }
     if (n > 0 && node->children == NULL) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "schema of format \"%.80s\" has %lld children but "
+                       "schema of format \"%.80s\" has %s but "
                        "the list of children is NULL",
-                       node->format, (long long)n);
+                       node->format,
+                       ad_count_text(n, "child", "children", count));
     }
     return AD_OK;
 }

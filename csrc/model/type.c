@@ -93,8 +93,13 @@ fail_format(ad_error *err, const char *format, const char *problem)
 static ad_status
 fail_unknown(ad_error *err, const char *format)
 {
-    return fail_format(err, format,
-                       "is not known to the Arrow C data interface");
+    ad_status status =
+        fail_format(err, format, "is not known to the Arrow C data interface");
+    if (strncmp(format, "_pl", 3) == 0) {
+        ad_error_hint(err, "it is a type of polars alone: cast it there, as "
+                           "in x.cast(polars.Decimal(38, 0))");
+    }
+    return status;
 }
 
 /* --- helpers ------------------------------------------------------------- */

@@ -363,6 +363,31 @@ ad_import_hint(PyObject *object)
     if (has_method(object, "collect")) { /* polars, PySpark */
         return "; x.collect() computes the data";
     }
+    if (has_method(object, "iter_batches")) { /* pyarrow.parquet.ParquetFile */
+        return "; x.read() reads it, arrowdev.array_stream(x.iter_batches()) "
+               "its batches";
+    }
+    if (has_method(object, "to_table")) { /* pyarrow's datasets */
+        return "; x.to_table() reads it";
+    }
+    if (has_method(object, "sql")) { /* DuckDB's connection */
+        return "; x.sql(query) gives data";
+    }
+    if (has_method(object, "to_series")) { /* pandas.Index */
+        return "; x.to_series() has the values";
+    }
+    if (has_method(object, "toarray")) { /* SciPy's sparse matrices */
+        return "; x.toarray() makes it dense";
+    }
+    if (PyRange_Check(object) || PyAnySet_Check(object)) {
+        return "; numpy.asarray(list(x)) makes an array of the values";
+    }
+    if (ad_is_none(object)) {
+        return "; a function without `return` gives None";
+    }
+    if (PyType_Check(object)) {
+        return "; it is a class, not an instance of it";
+    }
     if (has_method(object, "__arrow_c_schema__")) { /* a type or a field */
         return "; it has no data, arrowdev.schema(x) takes its type";
     }

@@ -107,6 +107,15 @@ ad_capsule_has_name(PyObject *object, ad_capsule_kind kind)
     return AD_PY_LOCKED(object, PyCapsule_IsValid(object, kinds[kind].name));
 }
 
+static const char *
+used_hint(ad_capsule_kind kind)
+{
+    return kind == AD_CAPSULE_ASYNC_HANDLER
+               ? "a handler is for one stream; make a new one with "
+                 "arrowdev.aio.consumer()"
+               : "a capsule can be consumed once; ask the producer again";
+}
+
 static void *
 fail_name(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
           const char *origin)
@@ -124,8 +133,7 @@ fail_name(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
     const char *quote = found != NULL ? "\"" : "";
     return ad_raise_exchange(
         state, is_used ? "consumed" : "protocol",
-        is_used ? "a capsule can be consumed once; ask the producer again"
-                : NULL,
+        is_used ? used_hint(kind) : NULL,
         "%s: found a capsule named %s%.100s%s, expected \"%s\"", origin, quote,
         found != NULL ? found : "(none)", quote, name);
 }
@@ -144,8 +152,7 @@ ad_capsule_get(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
     }
     if (kinds[kind].is_released(pointer)) {
         return ad_raise_exchange(
-            state, "consumed",
-            "a capsule can be consumed once; ask the producer again",
+            state, "consumed", used_hint(kind),
             "%s: the struct in the capsule \"%s\" is released", origin, name);
     }
     return pointer;

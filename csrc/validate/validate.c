@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/owner.h"
 #include "base/wait.h"
 #include "copy/copy.h"
@@ -125,10 +126,11 @@ check_null_count(ad_check *check, ad_error *err)
     }
     AD_RETURN_IF_ERR(count_nulls(check, &found, err));
     if (found != stated) {
+        char nulls[AD_COUNT_SIZE];
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
                        "null_count is %" PRId64
-                       ", but the validity bitmap has %" PRId64 " nulls",
-                       stated, found);
+                       ", but the validity bitmap has %s",
+                       stated, ad_count_text(found, "null", "nulls", nulls));
     }
     if (found == 0) {
         check->validity.data = NULL;

@@ -384,7 +384,7 @@ def test_no_such_field(batch, key, error, text):
 
 
 def test_field_of_a_column(nulls):
-    with pytest.raises(KeyError, match="0 children"):
+    with pytest.raises(TypeError, match="only a struct has fields"):
         nulls["a"]
     with pytest.raises(TypeError, match="only a struct has fields"):
         nulls.field(0)

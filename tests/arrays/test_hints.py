@@ -20,6 +20,7 @@ from arrowdev import aio
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
+duckdb = Peer("duckdb")
 jax = Peer("jax")
 pd = Peer("pandas", "3.0")  # the first with an Arrow interface on Series
 pl = Peer("polars")
@@ -127,6 +128,8 @@ def test_copy_of_a_matrix(order):
 
 def test_device(device):
     x = ad.array(np.arange(3)).to("ext_dev:0")
+    error = refused("device", x.to_pylist)
+    assert "needs host memory, found memory of ext_dev:0; bring" in str(error)
     for provoke in (x.to_pylist, lambda: memoryview(ad.tensor(x)), lambda: np.asarray(x)):
         hint = hint_of("device", provoke)
         assert hint == 'bring the data to the host with .to("cpu")'
@@ -610,6 +613,102 @@ def test_lazy_frame():
     for take in (ad.array, ad.tensor, ad.record_batch, ad.array_stream):
         type_error(lambda take=take: take(x), "; x.collect() computes the data")
         assert take(x.collect()) is not None
+
+
+def test_index_of_pandas():
+    x = pd.Index([1, 2])
+    type_error(lambda: ad.array(x), "; x.to_series() has the values")
+    assert ad.array(x.to_series()).to_pylist() == [1, 2]
+
+
+def test_parquet_file(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    x = parquet.ParquetFile(tmp_path / "a.parquet")
+    for take in (ad.array, ad.array_stream):
+        type_error(
+            lambda take=take: take(x), "; x.read() reads it", "x.iter_batches()) its batches"
+        )
+    assert ad.array(x.read())["a"].to_pylist() == [1]
+    assert ad.array_stream(x.iter_batches()).read_all()["a"].to_pylist() == [1]
+
+
+def test_dataset():
+    dataset = pytest.importorskip("pyarrow.dataset")
+    x = dataset.dataset(pa.table({"a": [1]}))
+    type_error(lambda: ad.array(x), "; x.to_table() reads it")
+    assert ad.array(x.to_table())["a"].to_pylist() == [1]
+
+
+def test_connection_of_duckdb():
+    x = duckdb.connect()
+    for take in (ad.array, ad.array_stream):
+        type_error(lambda take=take: take(x), "; x.sql(query) gives data")
+    assert ad.array(x.sql("select 1 as a"))["a"].to_pylist() == [1]
+
+
+def test_type_of_polars_alone():
+    x = pl.Series([1], dtype=pl.Int128)
+    error = error_of(ad.InvalidArrowError, lambda: ad.array(x))
+    assert error.hint.endswith("x.cast(polars.Decimal(38, 0))")
+    assert ad.array(x.cast(pl.Decimal(38, 0))).to_pylist() == [1]
+    frame = pl.DataFrame({"a": x})
+    assert error_of(ad.InvalidArrowError, lambda: ad.array(frame)).hint == error.hint
+
+
+@pytest.mark.parametrize("x", [range(2), {0, 1}, frozenset({0, 1})])
+def test_values_without_order_or_memory(x):
+    type_error(lambda: ad.array(x), "; numpy.asarray(list(x)) makes an array of the values")
+    assert ad.array(np.asarray(list(x))).to_pylist() == [0, 1]
+
+
+def test_none_and_classes():
+    type_error(lambda: ad.array(None), "; a function without `return` gives None")
+    for x in (dict, object):
+        type_error(lambda x=x: ad.array(x), "; it is a class, not an instance of it")
+
+
+def test_field_of_a_column():
+    for x, hint in (
+        (ad.array(np.arange(2)), "it is a column itself"),
+        (ad.array(pa.array([[1]])), "take .children[i]"),
+    ):
+        for provoke in (lambda x=x: x.field("a"), lambda x=x: x.field(0), lambda x=x: x["a"]):
+            type_error(provoke, f"only a struct has fields, and this array is of type {x.schema}")
+            type_error(provoke, hint)
+    assert ad.array(pa.array([[1]])).children[0].to_pylist() == [1]
+
+
+def test_counts_are_in_singular_or_plural():
+    for n in (1, 2):
+        x = pa.array([1, *[None] * n])
+        s = "s" if n > 1 else ""
+        assert f"has {n} null{s} among {n + 1} values," in str(
+            refused("nulls", lambda x=x: ad.tensor(x))
+        )
+        names = [f"c{i}" for i in range(n)]
+        batch = ad.record_batch([np.arange(2)] * n, names=names)
+        error = error_of(KeyError, lambda batch=batch: batch["x"])
+        assert f"none of {n} column{s} is named" in str(error)
+
+
+def test_handler_of_an_async_stream():
+    async def use_twice():
+        stream, handler = aio.consumer()
+        await asyncio.gather(
+            aio.produce(handler, [np.arange(2)]), anext(stream), return_exceptions=True
+        )
+        with pytest.raises(ad.ExchangeError, match="is for one stream") as caught:
+            await aio.produce(handler, [np.arange(2)])
+        assert caught.value.reason == "consumed"
+        assert caught.value.hint.endswith("make a new one with arrowdev.aio.consumer()")
+        another, handler = aio.consumer()
+        _, batch = await asyncio.gather(
+            aio.produce(handler, [np.arange(2)]), anext(another), return_exceptions=True
+        )
+        return len(batch)
+
+    assert asyncio.run(use_twice()) == 2
 
 
 def test_type_without_data():

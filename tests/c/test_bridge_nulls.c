@@ -69,7 +69,7 @@ test_nulls_are_refused(void)
     ad_array_clear(&slice);
     CHECK_INT(ad_array_slice(&array, 2, 4, &slice, &err), AD_OK);
     refuses(&slice, &plain, AD_ERR_EXCHANGE, "nulls", "ignore");
-    CHECK_HAS(err.message, "1 nulls among 4");
+    CHECK_HAS(err.message, "1 null among 4");
     ad_array_clear(&slice);
     ad_array_clear(&array);
 
@@ -128,7 +128,7 @@ test_nulls_inside_lists(void)
     ad_array child = column("s", some_bits, STRIDED_BASE, 1, 20, 2);
     ad_array array = lists_of(&child, "+w:3", NULL, NULL, 1, 2, 0);
     refuses(&array, &plain, AD_ERR_EXCHANGE, "nulls", "ignore");
-    CHECK_HAS(err.message, "a list's child has 1 nulls among 6");
+    CHECK_HAS(err.message, "a list's child has 1 null among 6");
     ad_array slice;
     CHECK_INT(ad_array_slice(&array, 1, 1, &slice, &err), AD_OK);
     converts(&slice, &plain, &out);

@@ -86,7 +86,7 @@ MALFORMED = {
     "schema negative children": (set_fields("schema", None, n_children=-1), "-1 children"),
     "schema many children": (set_fields("schema", None, n_children=2**31), "2147483648 children"),
     "leaf with children": (set_fields("array", 0, n_children=1), "n_children is 1"),
-    "schema leaf with children": (set_fields("schema", 0, n_children=1), "1 children"),
+    "schema leaf with children": (set_fields("schema", 0, n_children=1), "1 child instead"),
     "child released": (set_fields("array", 2, release=None), "released"),
     "schema child released": (set_fields("schema", 2, release=None), "released"),
     "child short": (set_fields("array", 1, length=2), "need 3"),
@@ -220,7 +220,7 @@ UNSOUND_TREES = {
             ac.SchemaNode("+us:0,1", children=[ac.SchemaNode("l")]),
             ac.ArrayNode(1, [ac.int32s(0)], children=[ac.numbers().array]),
         ),
-        "1 children instead of 2",
+        "1 child instead of 2",
         "",
     ),
     "views of buffers without end": (
