@@ -88,10 +88,10 @@ def read(make, start, n):
         assert sum(len(batch) for batch in x) > 0
         print("read")
     except RecursionError as error:
-        assert "join many streams" in str(error)
+        assert "join many streams" in str(error)  # noqa: PT017
         print("refused")
     except ad.ExchangeError as error:  # of another library in between
-        assert n > 100 and "get_next of the stream failed" in str(error)
+        assert n > 100 and "get_next of the stream failed" in str(error)  # noqa: PT017
         print("refused")
 
 
