@@ -29,6 +29,8 @@ typedef struct ad_wait_hooks {
     /* See ad_release_begin(). NULL stands for no exception. */
     void *(*begin_release)(void);
     void (*end_release)(void *exception);
+    /* See ad_call_with_gil(). */
+    bool (*call_with_gil)(void (*function)(void *argument), void *argument);
 } ad_wait_hooks;
 
 /* Called once, before any device is used. The default hooks do nothing. */
@@ -85,6 +87,19 @@ ad_release_end(void *exception)
             ad_release_end(exception_);                                       \
         }                                                                     \
     } while (0)
+
+/* Call `function` with the GIL, whether this thread holds it already or not.
+ * False, without the call, once the interpreter is about to finalize. Any
+ * thread may call it, without a lock of arrowdev. */
+static inline bool
+ad_call_with_gil(void (*function)(void *argument), void *argument)
+{
+    if (ad_hooks.call_with_gil != NULL) {
+        return ad_hooks.call_with_gil(function, argument);
+    }
+    function(argument);
+    return true;
+}
 
 /* --- interruptible waits ------------------------------------------------- */
 

@@ -14,19 +14,40 @@
 
 typedef struct imported {
     ad_owner base;
+    bool with_gil;                 /* see ad_array_import() */
     struct ArrowDeviceArray array; /* release is NULL until the move */
 } imported;
 
 static void
-imported_destroy(ad_owner *base)
+imported_release(void *tree)
 {
-    imported *self = (imported *)base;
+    imported *self = tree;
     AD_RELEASE(&self->array.array, release);
     free(self);
 }
 
-static const ad_owner_ops imported_ops = {.destroy = imported_destroy,
-                                          .name = "imported array"};
+static void
+imported_destroy_with_gil(ad_owner *base)
+{
+    imported_release(base);
+}
+
+/* Without an interpreter a tree of Python's is leaked on purpose. */
+static void
+imported_destroy(ad_owner *base)
+{
+    if (!((imported *)base)->with_gil) {
+        imported_release(base);
+    } else {
+        (void)ad_call_with_gil(imported_release, base);
+    }
+}
+
+static const ad_owner_ops imported_ops = {
+    .destroy = imported_destroy,
+    .destroy_with_gil = imported_destroy_with_gil,
+    .name = "imported array",
+};
 
 static ad_owner *const *exported_members(const ad_owner *base, size_t *n);
 static inline void skip_import(struct ArrowArray *node);
@@ -101,6 +122,7 @@ tree_new(ad_error *err)
         return NULL;
     }
     ad_owner_init(&tree->base, &imported_ops);
+    tree->with_gil = false;
     return tree;
 }
 
@@ -134,6 +156,7 @@ prepare_device(const struct ArrowDeviceArray *array, preparation *p,
         (ad_context){.device = is_own ? AD_CPU : device}, NULL, &tree,
         &p->owner, err));
     p->tree = (imported *)tree;
+    p->tree->with_gil = false;
     p->tree->array.array.release = NULL;
     if (array->sync_event == NULL) {
         return AD_OK;
@@ -176,8 +199,9 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
 /* Moves the array. Takes over all references. */
 static inline void
 import_finish(const preparation *p, ad_schema schema,
-              struct ArrowDeviceArray *array, ad_array *out)
+              struct ArrowDeviceArray *array, bool with_gil, ad_array *out)
 {
+    p->tree->with_gil = with_gil;
     p->tree->array = *array;
     array->array.release = NULL;
     skip_import(&p->tree->array.array);
@@ -186,7 +210,7 @@ import_finish(const preparation *p, ad_schema schema,
 
 ad_status
 ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
-                ad_array *out, ad_error *err)
+                bool with_gil, ad_array *out, ad_error *err)
 {
     preparation p;
     ad_schema moved;
@@ -197,7 +221,7 @@ ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
         prepared_drop(&p);
         return status;
     }
-    import_finish(&p, moved, array, out);
+    import_finish(&p, moved, array, with_gil, out);
     return AD_OK;
 }
 
@@ -206,16 +230,16 @@ ad_array_import_as(ad_schema schema, struct ArrowDeviceArray *array,
                    ad_array *out, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_array_validate_known(schema.node, &array->array, err));
-    return ad_array_import_checked(schema, array, out, err);
+    return ad_array_import_checked(schema, array, false, out, err);
 }
 
 ad_status
 ad_array_import_checked(ad_schema schema, struct ArrowDeviceArray *array,
-                        ad_array *out, ad_error *err)
+                        bool with_gil, ad_array *out, ad_error *err)
 {
     preparation p;
     AD_RETURN_IF_ERR(import_prepare(array, &p, err));
-    import_finish(&p, ad_schema_ref(schema), array, out);
+    import_finish(&p, ad_schema_ref(schema), array, with_gil, out);
     return AD_OK;
 }
 

@@ -84,10 +84,14 @@ ad_array_validate_known(const struct ArrowSchema *schema,
 /* Validates both structs and moves them into owners. On success both `release`
  * members are NULL; on failure both structs are untouched. The event, device
  * type and id are kept, and `reserved` is ignored. Host memory has no event
- * type, so an event of a CPU array is ignored: nobody can wait for it. */
+ * type, so an event of a CPU array is ignored: nobody can wait for it.
+ * `with_gil`: the array came from Python, so its `release` may assume the GIL.
+ * It is called with the GIL on every thread, and never once the interpreter
+ * finalizes. */
 AD_MUST_CHECK ad_status ad_array_import(struct ArrowSchema *schema,
                                         struct ArrowDeviceArray *array,
-                                        ad_array *out, ad_error *err);
+                                        bool with_gil, ad_array *out,
+                                        ad_error *err);
 
 /* The same for an array of a known schema (a batch of a stream): `schema` is
  * borrowed and gains a reference. */
@@ -98,7 +102,8 @@ AD_MUST_CHECK ad_status ad_array_import_as(ad_schema schema,
 /* The same for an array that ad_array_validate_known has accepted. */
 AD_MUST_CHECK ad_status ad_array_import_checked(ad_schema schema,
                                                 struct ArrowDeviceArray *array,
-                                                ad_array *out, ad_error *err);
+                                                bool with_gil, ad_array *out,
+                                                ad_error *err);
 
 /* A slot for an import without a move: the producer fills the struct at its
  * final address. The slot is not initialized. Returns NULL if there is no

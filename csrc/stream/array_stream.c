@@ -271,7 +271,7 @@ ad_array_stream_new(ad_error *err)
     self->device_type = ARROW_DEVICE_CPU;
     self->condition = AD_STREAM_OPEN;
     self->is_called = self->is_left = false;
-    self->is_host = false;
+    self->is_host = self->with_gil = false;
     self->device.release = NULL;
     self->host.release = NULL;
     self->source = NULL;
@@ -401,8 +401,8 @@ static ad_status
 import_batch(ad_array_stream *self, struct ArrowDeviceArray *batch,
              ad_array *out, ad_error *err)
 {
-    if (ad_array_import_checked(self->schema, batch, out, &self->error) !=
-        AD_OK) {
+    if (ad_array_import_checked(self->schema, batch, self->with_gil, out,
+                                &self->error) != AD_OK) {
         (void)ad_array_stream_drop_batch(self, batch);
         return return_error(self, err);
     }

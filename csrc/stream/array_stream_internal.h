@@ -30,7 +30,8 @@ struct ad_array_stream {
     bool is_left;
     /* The stream reads one of the next three. The release of an unused struct
      * is NULL. */
-    bool is_host; /* a foreign struct is in `host`, not in `device` */
+    bool is_host;  /* a foreign struct is in `host`, not in `device` */
+    bool with_gil; /* its batches on devices, see ad_array_import() */
     struct ArrowDeviceArrayStream device;
     struct ArrowArrayStream host;
     ad_batch_source *source;

@@ -356,7 +356,8 @@ finish_import(ad_array_stream *self, bool has_schema, bool has_next,
 
 ad_status
 ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
-                            ad_array_stream **out, ad_error *err)
+                            bool with_gil, ad_array_stream **out,
+                            ad_error *err)
 {
     if (stream->get_schema == device_schema) {
         *out = ad_array_stream_ref(stream->private_data);
@@ -369,6 +370,7 @@ ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
         return AD_ERR_MEMORY;
     }
     self->device = *stream;
+    self->with_gil = with_gil;
     stream->release = NULL;
     self->device_type = self->device.device_type;
     return finish_import(self, self->device.get_schema != NULL,

@@ -213,7 +213,7 @@ ad_stream_struct_import(const ad_stream_struct *steal, ad_array_stream **out,
     ad_stream_struct stream = *steal;
     *out = NULL;
     return stream.is_device
-               ? ad_array_stream_from_device(&stream.device, out, err)
+               ? ad_array_stream_from_device(&stream.device, true, out, err)
                : ad_array_stream_from_host(&stream.host, out, err);
 }
 

@@ -67,6 +67,18 @@ end_release(void *exception)
     ad_py_restore_exception(exception);
 }
 
+static bool
+call_with_gil(void (*function)(void *argument), void *argument)
+{
+    ad_py_entry entry;
+    if (!ad_py_enter(&entry)) {
+        return false;
+    }
+    function(argument);
+    ad_py_leave(&entry);
+    return true;
+}
+
 /* An approximation that needs no GIL, which a thread that computes holds for
  * 5 ms. If the main thread of the program is not the main thread of Python,
  * such a wait is not interrupted. */
@@ -215,5 +227,6 @@ ad_waiting_init(void)
         .pass_on = pass_on,
         .begin_release = begin_release,
         .end_release = end_release,
+        .call_with_gil = call_with_gil,
     });
 }

@@ -283,6 +283,7 @@ def test_release_of_a_foreign_struct_keeps_the_exception(kind):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("n_children", [0, 1, 5])
 def test_c_producer_to_c_consumer(helper, n_children, mode):
+    """The array came in a capsule, and its producer may have relied on the GIL."""
     producer = FromC(helper, n_children)
     total = n_children + 1
     array = ad.array(producer)
@@ -295,6 +296,7 @@ def test_c_producer_to_c_consumer(helper, n_children, mode):
     for item in taken:
         item.release(helper, mode)
     assert producer.released == (total, total)
+    assert producer.counters.without_gil == 0
 
 
 ORDERS = {

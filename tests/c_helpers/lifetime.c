@@ -134,6 +134,7 @@ typedef struct counters {
     atomic_int schemas;
     atomic_int arrays;
     atomic_int twice;
+    atomic_int without_gil; /* arrays */
 } counters;
 
 static int64_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -175,6 +176,7 @@ release_array(struct ArrowArray *self)
     free(self->children);
     self->release = NULL;
     atomic_fetch_add(&count->arrays, 1);
+    atomic_fetch_add(&count->without_gil, !PyGILState_Check());
 }
 
 /* A struct of `n_children` int64 columns of 8 rows, or one int64 column if

@@ -14,7 +14,7 @@ FOLDER = ROOT / "tests" / "c_helpers"
 
 
 class Counters(Structure):
-    _fields_ = [("schemas", c_int), ("arrays", c_int), ("twice", c_int)]
+    _fields_ = [(name, c_int) for name in ("schemas", "arrays", "twice", "without_gil")]
 
 
 def build(name, language="c", flags=()):

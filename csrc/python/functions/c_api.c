@@ -217,7 +217,7 @@ import_device_array(struct ArrowSchema *schema, struct ArrowDeviceArray *array)
     ad_array imported;
     ad_error err;
     if (state != NULL) {
-        if (ad_array_import(schema, array, &imported, &err) == AD_OK) {
+        if (ad_array_import(schema, array, false, &imported, &err) == AD_OK) {
             return ad_array_object_in_order(state, &imported);
         }
         ad_raise(state, &err);
@@ -307,7 +307,7 @@ import_device_stream(struct ArrowDeviceArrayStream *stream)
     struct ArrowDeviceArrayStream taken = *stream;
     stream->release = NULL;
     Py_BEGIN_ALLOW_THREADS
-    status = ad_array_stream_from_device(&taken, &imported, &err);
+    status = ad_array_stream_from_device(&taken, false, &imported, &err);
     Py_END_ALLOW_THREADS
     return status == AD_OK ? ad_array_stream_object_new(state, imported)
                            : ad_array_stream_raise(state, NULL, &err);
