@@ -49,15 +49,10 @@ static const ad_owner_ops imported_ops = {
     .name = "imported array",
 };
 
-static ad_owner *const *exported_members(const ad_owner *base, size_t *n);
 static inline void skip_import(struct ArrowArray *node);
 static bool is_own_export(const struct ArrowArray *root);
 static ad_owner *exported_owner(const struct ArrowArray *root);
-
-/* Of a tree that arrowdev exported before. */
-static const ad_owner_ops own_ops = {.destroy = imported_destroy,
-                                     .members = exported_members,
-                                     .name = "own array"};
+static const ad_owner_ops own_ops;
 
 /* True unless the type's buffers[0], if any, is not a validity bitmap. */
 static bool
@@ -534,6 +529,7 @@ typedef struct contents {
 typedef struct arena {
     atomic_size_t live;
     contents kept;
+    bool is_on_device;
     struct ArrowDeviceArray holder;
     struct ArrowArray nodes[];
 } arena;
@@ -543,6 +539,16 @@ drop_contents(contents kept)
 {
     ad_sync_unref(kept.sync);
     ad_owner_unref(kept.owner);
+}
+
+/* The struct names no stream on which its consumer works, and libcudf releases
+ * while its kernels are pending. */
+static inline void
+note_consumer(const arena *self)
+{
+    if (self->is_on_device) {
+        ad_owner_record_unnamed(self->kept.owner);
+    }
 }
 
 #include "model/export_nodes.inc"
@@ -569,6 +575,20 @@ exported_owner(const struct ArrowArray *root)
     return ((const arena *)root->private_data)->kept.owner;
 }
 
+static void
+own_destroy(ad_owner *base)
+{
+    imported *self = (imported *)base;
+    arena *exported = self->array.array.private_data;
+    arena_drop(exported, mark(&self->array.array, exported));
+    free(self);
+}
+
+/* Of a tree that arrowdev exported before. Its uses are recorded, and no other
+ * consumer had it. */
+static const ad_owner_ops own_ops = {
+    .destroy = own_destroy, .members = exported_members, .name = "own array"};
+
 static bool
 is_of(const struct ArrowArray *node, const arena *self)
 {
@@ -588,17 +608,28 @@ is_own_export(const struct ArrowArray *root)
     return root->release == node_release && is_of(root, root->private_data);
 }
 
+/* The consumer may have used the struct where it is. */
+static inline arena *
+leave_capsule(struct ArrowDeviceArray *holder)
+{
+    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
+    if (holder->array.release != NULL) {
+        note_consumer(self);
+    }
+    return self;
+}
+
 void
 ad_array_holder_free(struct ArrowDeviceArray *holder)
 {
-    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
+    arena *self = leave_capsule(holder);
     arena_drop(self, HOLDER + mark(&holder->array, self));
 }
 
 void
 ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
 {
-    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
+    arena *self = leave_capsule(holder);
     contents kept;
     if (arena_leave(self, HOLDER + mark(&holder->array, self), &kept)) {
         ad_sync_unref(kept.sync);
@@ -681,6 +712,7 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
     atomic_init(&self->live, HOLDER + n + 1);
     self->kept =
         (contents){ad_owner_ref(array->owner), ad_sync_ref(array->sync)};
+    self->is_on_device = array->device.type != ARROW_DEVICE_CPU;
     struct ArrowDeviceArray *out = &self->holder;
     copy_node(&out->array, array->node, self);
     fill_view(array, event, out);

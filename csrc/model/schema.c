@@ -487,6 +487,12 @@ drop_contents(contents kept)
     ad_owner_unref(kept);
 }
 
+static inline void
+note_consumer(const arena *self)
+{
+    /* No device works on a schema. */
+}
+
 #include "model/export_nodes.inc"
 
 static const struct ArrowSchema *

@@ -686,3 +686,36 @@ ad_owner_record_consumer(ad_owner *owner, ad_context context, ad_stream stream,
                                     .keep = keep},
                   err);
 }
+
+static void
+record_legacy(device_owner *self)
+{
+    ad_device device = ad_device_of_runtime(self->context.device);
+    const struct ad_backend *backend = ad_backend_in_use(device.type);
+    if (backend == NULL ||
+        (ad_device_traits(device.type) & AD_DEFAULT_STREAMS) == 0) {
+        return;
+    }
+    recorded_stream wanted = {.context = {device, NULL},
+                              .stream = ad_stream_legacy(device)};
+    /* After a failure the handle is NULL, and the release tries again. */
+    (void)backend->stream_context(wanted.stream, wanted.context,
+                                  &wanted.context, NULL);
+    if (record_stream(self, &wanted, NULL) != AD_OK) {
+        ad_defer_release(ad_owner_ref(self->inner), wanted.context, NULL, 0);
+    }
+}
+
+void
+ad_owner_record_unnamed(ad_owner *owner)
+{
+    size_t n;
+    if (owner != NULL && owner->ops == &device_owner_ops) {
+        record_legacy((device_owner *)owner);
+        return;
+    }
+    ad_owner *const *members = ad_owner_members(owner, &n);
+    for (size_t i = 0; members != NULL && i < n; i++) {
+        ad_owner_record_unnamed(members[i]);
+    }
+}

@@ -4,8 +4,8 @@ import gc
 import weakref
 
 import pytest
-from default_stream import Column, ColumnStream, Releases
-from gpu import NEW, Gate, Memory, Stream
+from default_stream import ArrowColumn, Column, ColumnStream, Default, Releases
+from gpu import NEW, Capture, Gate, Memory, Reader, Stream, Watched, wait_for_frees
 from stream_samples import wait_until
 
 import arrowdev as ad
@@ -41,3 +41,89 @@ def test_array_of_python_is_released_with_the_gil(releases, take):
         assert gone() is not None and releases.count() == n
     wait_until(lambda: releases.count() == n + 1)
     assert releases.without_gil() == n_wrong and gone() is None
+
+
+# --- to libcudf --------------------------------------------------------------------------
+
+# libcudf works on the first of them unless it is told otherwise.
+STREAMS = {
+    "legacy": Default,
+    "blocking": lambda: Stream(flags=0),
+    "per-thread": lambda: Default(2),
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_freed():
+    Watched.freed = 0
+
+
+def exported(memory, stream):
+    return ArrowColumn(ad.array(memory), stream)
+
+
+def exported_as_child(memory, stream):
+    return ArrowColumn(ad.record_batch({"x": ad.array(memory)})["x"], stream)
+
+
+def exported_again(memory, stream):
+    """By an import of arrowdev's own, which is no consumer of its own."""
+    return ArrowColumn(ad.array(ad.array(memory).__arrow_c_device_array__()), stream)
+
+
+@pytest.mark.parametrize("take", [exported, exported_as_child, exported_again])
+@pytest.mark.parametrize("name", STREAMS)
+def test_memory_is_freed_behind_a_consumer_that_waits_for_nothing(name, take):
+    """Its work is pending when it releases the array."""
+    reader = Reader(STREAMS[name]())
+    taken = take(Watched(NEW), reader.stream.handle)
+    with Gate(reader.stream.handle):
+        reader.read(taken.pointer)
+        del taken
+        assert Watched.freed == 0
+    assert reader.result() == NEW.tolist()
+    wait_for_frees(1)
+
+
+def test_own_memory_is_freed_behind_such_a_consumer(standin):
+    """The stand-in reports memory that is freed in use."""
+    there, reader = ad.array(NEW).to("cuda:0"), Reader(Default())
+    there.synchronize()
+    taken = ArrowColumn(there)
+    del there
+    with Gate(reader.stream.handle):
+        reader.read(taken.pointer)
+        del taken
+    assert reader.result() == NEW.tolist()
+
+
+def test_struct_that_is_used_in_its_capsule():
+    """A consumer may leave it there and drop the capsule."""
+    reader, array = Reader(Default()), ad.array(Watched(NEW))
+    pointer, pair = ad.tensor(array).data_ptr, array.__arrow_c_device_array__()
+    del array
+    with Gate(reader.stream.handle):
+        reader.read(pointer)
+        del pair
+        assert Watched.freed == 0
+    assert reader.result() == NEW.tolist()
+    wait_for_frees(1)
+
+
+def test_release_by_a_consumer_during_a_capture_of_a_blocking_stream():
+    """No event can be recorded on the legacy stream until its end."""
+    taken = exported(Watched(NEW), 1)
+    with Capture(flags=0):
+        del taken
+        assert Watched.freed == 0
+    wait_for_frees(1)
+
+
+def test_release_by_arrowdev_is_at_once(standin):
+    """What it has done with the memory is recorded anyway."""
+    array = ad.array(Memory(NEW), stream=-1)
+    pair = array.__arrow_c_device_array__()
+    with standin.logged() as calls:
+        again = ad.array(pair)
+        del pair, again
+    assert calls == []

@@ -1,6 +1,7 @@
 """ROCm memory of hip-python through arrowdev, with held streams."""
 
 import gc
+import weakref
 
 import arrow_ctypes as ac
 import numpy as np
@@ -34,8 +35,8 @@ class Memory:
 
 
 class Stream:
-    def __init__(self):
-        self.object = ask(hip.hipStreamCreateWithFlags, hip.hipStreamNonBlocking)
+    def __init__(self, flags=hip.hipStreamNonBlocking):
+        self.object = ask(hip.hipStreamCreateWithFlags, flags)
         self.handle = int(self.object)
 
     def synchronize(self):
@@ -238,3 +239,17 @@ def test_every_call_fails_once(standin):
             assert "hipErrorLaunchFailure" in str(error)
     assert n_errors > 0
     exchange(memory, stream)
+
+
+def test_memory_is_freed_behind_a_consumer_that_names_no_stream(standin):
+    """The NULL stream waits for the blocking streams."""
+    consumer, memory = Stream(hip.hipStreamDefault), Memory(NEW)
+    gone = weakref.ref(memory)
+    array = ad.array(tensor_of(memory))
+    kept = array.__arrow_c_device_array__()
+    del array, memory
+    with standin.held(consumer.handle):
+        ac.release(ac.inside(kept[1], "arrow_device_array").array)
+        assert gone() is not None
+    ad.device("rocm:0").synchronize()
+    assert gone() is None
