@@ -70,10 +70,12 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
                                        &out->device);
 }
 
-/* Versions before 3 have no rule for the stream: work counts as pending on the
- * legacy one. An object with __dlpack__ gets here if that was refused, as by
- * torch for a device that is not the current one, and may work on a stream
- * that the legacy one does not wait for. */
+/* Without a stream work counts as pending on the legacy one. By version 3 the
+ * data are ready then, but numba, cuDF and pylibcudf state none while work on
+ * their default stream is pending. Versions before 3 have no rule. An object
+ * of these with __dlpack__ gets here if that was refused, as by torch for a
+ * device that is not the current one, and may work on a stream that the legacy
+ * one does not wait for. */
 static int
 find_unstated_stream(ad_state *state, PyObject *object, const ad_interface *in,
                      ad_device device, ad_stream_choice *out)
@@ -83,7 +85,10 @@ find_unstated_stream(ad_state *state, PyObject *object, const ad_interface *in,
                      ? ad_library_stream(state, Py_TYPE(object), device, out)
                      : 0;
     if (result == 0) {
-        result = ad_py_lookup_attr(object, AD_STR(state, dlpack), &method);
+        result =
+            in->version < 3
+                ? ad_py_lookup_attr(object, AD_STR(state, dlpack), &method)
+                : 0;
         Py_XDECREF(method);
         if (result == 0) {
             out->is_given = ad_default_stream(device.type, &out->stream);
@@ -112,9 +117,9 @@ read_stream(ad_state *state, PyObject *object, const ad_interface *in,
     *out = (ad_stream_choice){.is_given = false};
     *is_stated = value != NULL;
     if (value == NULL) {
-        return in->version < 3 && !no_sync
-                   ? find_unstated_stream(state, object, in, device, out)
-                   : 0;
+        return in->descriptor.data == NULL || no_sync
+                   ? 0
+                   : find_unstated_stream(state, object, in, device, out);
     }
     int result =
         ad_interface_int(state, in->origin, "stream", value, 0, &number);

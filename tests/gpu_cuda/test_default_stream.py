@@ -5,7 +5,19 @@ import weakref
 
 import pytest
 from default_stream import ArrowColumn, Column, ColumnStream, Default, Releases
-from gpu import NEW, Capture, Gate, Memory, Reader, Stream, Watched, wait_for_frees
+from gpu import (
+    NEW,
+    OLD,
+    AtAddress,
+    Capture,
+    Gate,
+    Memory,
+    Reader,
+    Stream,
+    Watched,
+    copy_later,
+    wait_for_frees,
+)
 from stream_samples import wait_until
 
 import arrowdev as ad
@@ -127,3 +139,32 @@ def test_release_by_arrowdev_is_at_once(standin):
         again = ad.array(pair)
         del pair, again
     assert calls == []
+
+
+# --- an interface without a stream -------------------------------------------------------
+
+
+def without_stream(pointer):
+    """numba's default arrays, cudf.Series and slices of pylibcudf leave it out, or say None."""
+    return AtAddress(pointer)
+
+
+def by_numba(pointer):
+    """The interface of numba's own class, for an array that no stream was given for."""
+    cuda = pytest.importorskip("numba.cuda")
+    array = cuda.as_cuda_array(AtAddress(pointer))
+    assert array.__cuda_array_interface__["stream"] is None
+    return array
+
+
+@pytest.mark.parametrize("show", [without_stream, by_numba])
+@pytest.mark.parametrize("name", STREAMS)
+def test_interface_without_a_stream_waits_for_the_legacy_one(name, show):
+    """Version 3 says that such data are ready."""
+    memory, stream = Memory(OLD), STREAMS[name]()
+    source = show(memory.pointer)
+    with copy_later(stream.handle, memory.pointer, NEW):
+        column = ad.array(source)
+        assert not column.is_ready()
+        assert ad.array(source, stream=-1).is_ready()
+    assert column.to("cpu").to_pylist() == NEW.tolist()

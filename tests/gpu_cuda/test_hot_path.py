@@ -195,6 +195,10 @@ IMPORTS = {
         lambda memory, stream: shown_on(memory, 1),
         ["PointerGetAttributes", "StreamIsCapturing", "EventRecord"],
     ),
+    "CUDA Array Interface, no stream": (
+        lambda memory, stream: shown_on(memory, None),
+        ["PointerGetAttributes", "StreamIsCapturing", "EventRecord"],
+    ),
 }
 
 

@@ -81,13 +81,13 @@ def test_copy_needs_a_runtime():
 
 
 def test_unknown_device():
-    tensor = ad.tensor(showing())
+    tensor = ad.tensor(showing(), stream=-1)
     assert tensor.device_id == -1
     for thing in (tensor, ad.array(tensor)):
         with pytest.raises(ad.ExchangeError, match="id of the device") as info:
             thing.__arrow_c_device_array__()
         assert info.value.reason == "device" and 'device="cuda:0"' in info.value.hint
-    named = ad.array(showing(), device="cuda:0")
+    named = ad.array(showing(), device="cuda:0", stream=-1)
     assert named.device_id == 0 and named.__arrow_c_device_array__()
 
 
@@ -154,9 +154,12 @@ def test_stream_is_imported_and_exported(stream):
     assert ad.array(showing({"stream": stream})).__cuda_array_interface__["stream"] == stream
 
 
-def test_no_stream_in_version_3():
-    assert stream_of(showing()) is None
-    assert stream_of(showing({"stream": None})) is None
+def test_no_stream_means_the_legacy_default_stream():
+    """By version 3 the data are ready, but numba, cuDF and pylibcudf do not mean it."""
+    assert stream_of(showing()) == 1
+    assert stream_of(showing({"stream": None})) == 1
+    assert ad.tensor(showing(), stream=-1).__cuda_array_interface__["stream"] is None
+    assert stream_of(showing({"shape": (0,), "data": (0, False)})) is None
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -217,7 +220,8 @@ def test_stream_of_the_caller():
         ad.tensor(source, stream=9)  # stream 9 would have to wait for stream 7
     assert info.value.reason == "event"
     assert ad.tensor(source, stream=-1).__cuda_array_interface__["stream"] is None
-    assert ad.tensor(showing(), stream=9).__cuda_array_interface__["stream"] is None
+    with pytest.raises(ad.ExchangeError, match="no runtime"):
+        ad.tensor(showing(), stream=9)
     with pytest.raises(ValueError):
         ad.tensor(source, stream=0)
 
