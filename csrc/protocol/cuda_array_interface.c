@@ -181,15 +181,19 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
     return result;
 }
 
-/* A stream that waits for the data, or the stream of the work itself. */
+/* A stream that waits for the data, or the stream of the work itself. The
+ * legacy stream waits, too: some consumers work there, whatever is shown
+ * (pylibcudf's gpumemoryview, torch.as_tensor). */
 static ad_status
 choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
 {
-    if (sync->kind != AD_SYNC_STREAM) {
-        return ad_sync_stream(sync, out, err);
+    if (sync->kind == AD_SYNC_STREAM) {
+        *out = sync->stream;
+        return AD_OK;
     }
-    *out = sync->stream;
-    return AD_OK;
+    AD_RETURN_IF_ERR(ad_sync_stream(sync, out, err));
+    return ad_sync_order(sync, NULL, ad_stream_legacy(sync->context.device),
+                         "consumers on the legacy stream", err);
 }
 
 /* None if the data are ready; else the stream that the consumer uses, or lets
@@ -206,6 +210,8 @@ export_stream(ad_state *state, const ad_tensor *tensor,
         ad_sync_query(sync, &is_done, &err) != AD_OK) {
         return ad_interface_failed(state, rules, &err);
     }
+    /* Such consumers also drop the object while their work is pending. */
+    ad_owner_record_unnamed(tensor->owner);
     if (is_done) {
         return Py_NewRef(Py_None);
     }

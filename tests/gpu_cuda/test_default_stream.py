@@ -1,16 +1,18 @@
 """Libraries that work on the default stream and do not say so: cuDF, numba, torch.as_tensor."""
 
+import contextlib
 import gc
 import weakref
 
 import pytest
-from default_stream import ArrowColumn, Column, ColumnStream, Default, Releases
+from default_stream import ArrowColumn, Column, ColumnStream, Default, MemoryView, Releases
 from gpu import (
     NEW,
     OLD,
     AtAddress,
     Capture,
     Gate,
+    Held,
     Memory,
     Reader,
     Stream,
@@ -168,3 +170,42 @@ def test_interface_without_a_stream_waits_for_the_legacy_one(name, show):
         assert not column.is_ready()
         assert ad.array(source, stream=-1).is_ready()
     assert column.to("cpu").to_pylist() == NEW.tolist()
+
+
+# --- consumers that ignore the stream of the interface -----------------------------------
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_consumer_that_ignores_the_stream_of_the_interface(name):
+    """The producer's stream does not block the legacy one."""
+    reader = Reader(STREAMS[name]())
+    with Held() as held:
+        view = MemoryView(ad.tensor(held.memory))
+        reader.read(view.pointer)
+    assert reader.result() == NEW.tolist()
+
+
+@pytest.mark.parametrize("is_pending", [True, False])
+@pytest.mark.parametrize("name", STREAMS)
+def test_memory_is_freed_behind_a_consumer_of_the_interface(name, is_pending):
+    reader, memory = Reader(STREAMS[name]()), Watched(NEW)
+    with Gate(Default().handle) if is_pending else contextlib.nullcontext():
+        tensor = ad.tensor(memory)
+        assert tensor.is_ready() != is_pending
+        view = MemoryView(tensor)
+    del tensor, memory
+    with Gate(reader.stream.handle):
+        reader.read(view.pointer)
+        del view
+        assert Watched.freed == 0
+    assert reader.result() == NEW.tolist()
+    wait_for_frees(1)
+
+
+def test_interface_of_pending_data_while_a_blocking_stream_is_captured():
+    """Nothing may wait on the legacy stream, and a consumer may work there."""
+    with Held() as held:
+        tensor = ad.tensor(held.memory)
+        with Capture(flags=0):
+            assert not hasattr(tensor, "__cuda_array_interface__")
+        assert hasattr(tensor, "__cuda_array_interface__")
