@@ -402,6 +402,11 @@ def _pandas_error(array: Array, message: str, hint: str) -> ExchangeError:
     return exchange_error(f"pandas {message}", reason="dtype", hint=hint, device=array.device)
 
 
+def _stored(array: Array) -> str | None:
+    """Return the type in which the elements are stored, if it is a primitive one."""
+    return str(schema(array.schema.format)) if len(array.schema.format) == 1 else None
+
+
 def _require_types_of_pandas(array: Array, source: str) -> None:
     """Raise if pandas would lose the meaning of `array`, or round its integers.
 
@@ -409,8 +414,7 @@ def _require_types_of_pandas(array: Array, source: str) -> None:
     """
     keep = f"pass them on by .into({source}).to_pandas(types_mapper=pandas.ArrowDtype)"
     dtype, _, strides = _extension(array.schema)
-    stored = str(schema(array.schema.format)) if len(array.schema.format) == 1 else None
-    if dtype not in (None, stored):
+    if dtype not in (None, _stored(array)):
         raise _pandas_error(
             array,
             f"has no equivalent of {dtype} here, and shows what is stored",
@@ -524,6 +528,68 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
     return pandas.Series(_numpy(sys.modules["numpy"], values, None, None), copy=False)
 
 
+def _cudf_error(array: Array, message: str, hint: str, reason: str = "dtype") -> ExchangeError:
+    return exchange_error(f"cuDF {message}", reason=reason, hint=hint, device=array.device)
+
+
+def _require_types_of_cudf(array: Array) -> None:
+    """Raise if cuDF would lose the meaning of `array`."""
+    dtype, _, _ = _extension(array.schema)
+    if dtype not in (None, _stored(array)):
+        raise _cudf_error(
+            array,
+            f"has no equivalent of {array.schema} here, and shows what is stored",
+            "convert the data first, in the library that has them",
+        )
+    if array.schema.format.startswith("ts") and not array.schema.format.endswith(":"):
+        raise _cudf_error(
+            array,
+            f"drops the time zone of {array.schema}",
+            "take the instants without it: arrowdev.array(x)"
+            f'.view("{str(array.schema).partition(",")[0]}]")',
+        )
+    if array.dictionary and array.dictionary.count_nulls():
+        raise _cudf_error(
+            array,
+            "shows the nulls of a dictionary as values",
+            "decode the data first, in the library that has them",
+        )
+    for part in (*array.children, *filter(None, (array.dictionary,))):
+        _require_types_of_cudf(part)
+
+
+def _cudf_series(cudf: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
+    """Go by pylibcudf, whose default stream waits for the event of an Arrow array.
+
+    cudf.Series(x) would read the CUDA Array Interface and ignore its stream. libcudf takes an
+    unknown null count for no nulls, so they are counted.
+    """
+    column: Any = getattr(sys.modules.get("pylibcudf"), "Column", None)
+    if not hasattr(column, "from_arrow") or not hasattr(cudf.Series, "from_pylibcudf"):
+        raise exchange_error(
+            f"cuDF {cudf.__version__} has no Column.from_arrow() or no Series.from_pylibcudf()",
+            reason="version",
+            hint="install a later one",
+        )
+    data = _with_bits(_arrow)(obj, copy, stream)
+    _require_types_of_cudf(data)
+    compact = data if data.device_type == DeviceType.CPU else data.compact(stream=stream)
+    if copy is False and not _shares_with_cudf(data, compact):
+        raise _cudf_error(
+            data, f"takes {data.schema} by a copy here", "leave copy=False out", reason="copy"
+        )
+    return cudf.Series.from_pylibcudf(column.from_arrow(compact))
+
+
+def _shares_with_cudf(data: Array, compact: Array) -> bool:
+    """Whether cuDF uses the memory of `data`: numbers, times and strings with their bits."""
+    is_plain = not data.children and not data.dictionary and data.schema.format not in "bn"
+    if data.device_type == DeviceType.CPU or not is_plain or data.schema.format.startswith("v"):
+        return False
+    before, after = data.buffers[0], compact.buffers[0]
+    return after is None or (before is not None and before.data_ptr == after.data_ptr)
+
+
 def _arro3(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return sys.modules["arro3.core"].Array.from_arrow(_with_bits(_arrow)(obj, copy, stream))
 
@@ -557,7 +623,7 @@ _CONSTRUCTORS = {
     ("polars", "DataFrame"): _polars("DataFrame", _with_bits(_batch)),
     ("pandas", "Series"): _pandas_series,
     ("pandas", "DataFrame"): _pandas_frame,
-    ("cudf", "Series"): _by_arrow("Series"),
+    ("cudf", "Series"): _cudf_series,
 }
 
 

@@ -5,6 +5,7 @@ concerned, so that it runs on any driver and without the library.
 """
 
 import ctypes
+import types
 
 import arrow_ctypes as ac
 import c_library
@@ -113,7 +114,8 @@ class ArrowColumn:
     """
 
     def __init__(self, source, stream=LEGACY):
-        _schema, capsule = source.__arrow_c_device_array__()
+        schema, capsule = source.__arrow_c_device_array__()
+        self.format = ctypes.string_at(ac.inside(schema, "arrow_schema").format).decode()
         given = ac.inside(capsule, "arrow_device_array")
         self.struct = ac.ArrowDeviceArray()
         ctypes.memmove(ac.address(self.struct), ac.address(given), ctypes.sizeof(given))
@@ -138,3 +140,28 @@ class MemoryView:
     def __init__(self, source):
         self.source = source
         self.pointer = source.__cuda_array_interface__["data"][0]
+
+
+class Series:
+    """cudf.Series: by pylibcudf, or by the pointer of the interface."""
+
+    def __init__(self, source):
+        self.column = MemoryView(source)
+
+    @classmethod
+    def from_pylibcudf(cls, column):
+        made = cls.__new__(cls)
+        made.column = column
+        return made
+
+
+Series.__module__ = "cudf"
+
+
+def modules():
+    """The names of the two packages that arrowdev's convert() uses, for sys.modules."""
+    column = types.SimpleNamespace(from_arrow=ArrowColumn)
+    return {
+        "cudf": types.SimpleNamespace(Series=Series, __version__="0"),
+        "pylibcudf": types.SimpleNamespace(Column=column),
+    }

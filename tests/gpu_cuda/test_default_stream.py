@@ -2,8 +2,11 @@
 
 import contextlib
 import gc
+import sys
 import weakref
 
+import default_stream
+import numpy as np
 import pytest
 from default_stream import ArrowColumn, Column, ColumnStream, Default, MemoryView, Releases
 from gpu import (
@@ -209,3 +212,61 @@ def test_interface_of_pending_data_while_a_blocking_stream_is_captured():
         with Capture(flags=0):
             assert not hasattr(tensor, "__cuda_array_interface__")
         assert hasattr(tensor, "__cuda_array_interface__")
+
+
+# --- convert(x, cudf.Series) -------------------------------------------------------------
+
+
+@pytest.fixture
+def series(monkeypatch):
+    for name, module in default_stream.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return default_stream.Series
+
+
+def test_series_waits_for_the_event(series):
+    reader = Reader(Default())
+    with Held() as held:
+        made = ad.convert(held.memory, series, copy=False)
+        reader.read(made.column.pointer)
+        assert made.column.pointer == held.memory.pointer
+    assert reader.result() == NEW.tolist()
+
+
+def test_nulls_are_counted_for_a_series(series):
+    """libcudf takes an unknown count, as that of a slice, for no nulls."""
+    bits = np.array([0b1101], "uint8")
+    column = ad.Array.from_buffers("int64", 4, [bits, NEW[:4]]).to("cuda:0")
+    part, without = column[1:], column[2:]
+    assert not ArrowColumn(part).has_nulls
+    assert ad.convert(part, series).column.has_nulls
+    assert not ad.convert(without, series).column.has_nulls
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.convert(part, series, copy=False)
+    assert info.value.reason == "copy"
+
+
+def test_bools_become_bits_for_a_series(series):
+    """libcudf reads arrow.bool8 as int8."""
+    bools = ad.array(np.array([True, False, True])).to("cuda:0")
+    assert ad.convert(bools, series).column.format == "b"
+
+
+LOST = {
+    "time zone": lambda: ad.array(NEW).view("int64").view("timestamp[us, tz=UTC]"),
+    "complex numbers": lambda: ad.array(np.array([1j, 2j])),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_types_whose_meaning_cudf_drops(series, name):
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.convert(LOST[name]().to("cuda:0"), series)
+    assert info.value.reason == "dtype"
+
+
+def test_old_cudf(series):
+    sys.modules["pylibcudf"].Column = None
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.convert(ad.array(NEW).to("cuda:0"), series)
+    assert info.value.reason == "version"
