@@ -608,28 +608,17 @@ is_own_export(const struct ArrowArray *root)
     return root->release == node_release && is_of(root, root->private_data);
 }
 
-/* The consumer may have used the struct where it is. */
-static inline arena *
-leave_capsule(struct ArrowDeviceArray *holder)
-{
-    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
-    if (holder->array.release != NULL) {
-        note_consumer(self);
-    }
-    return self;
-}
-
 void
 ad_array_holder_free(struct ArrowDeviceArray *holder)
 {
-    arena *self = leave_capsule(holder);
+    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
     arena_drop(self, HOLDER + mark(&holder->array, self));
 }
 
 void
 ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
 {
-    arena *self = leave_capsule(holder);
+    arena *self = (arena *)((char *)holder - offsetof(arena, holder));
     contents kept;
     if (arena_leave(self, HOLDER + mark(&holder->array, self), &kept)) {
         ad_sync_unref(kept.sync);

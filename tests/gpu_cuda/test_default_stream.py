@@ -114,19 +114,6 @@ def test_own_memory_is_freed_behind_such_a_consumer(standin):
     assert reader.result() == NEW.tolist()
 
 
-def test_struct_that_is_used_in_its_capsule():
-    """A consumer may leave it there and drop the capsule."""
-    reader, array = Reader(Default()), ad.array(Watched(NEW))
-    pointer, pair = ad.tensor(array).data_ptr, array.__arrow_c_device_array__()
-    del array
-    with Gate(reader.stream.handle):
-        reader.read(pointer)
-        del pair
-        assert Watched.freed == 0
-    assert reader.result() == NEW.tolist()
-    wait_for_frees(1)
-
-
 def test_release_by_a_consumer_during_a_capture_of_a_blocking_stream():
     """No event can be recorded on the legacy stream until its end."""
     taken = exported(Watched(NEW), 1)
