@@ -58,9 +58,13 @@ def run(*command):
 
 
 def committed_ptx():
+    """The kernels of all modules as one."""
     text = make_ptx.HEADER.read_text(encoding="utf-8")
-    lines = re.findall(r'^    "(.*)\\n";?$', text, re.M)
-    return "".join(line.encode().decode("unicode_escape") + "\n" for line in lines)
+    lines = re.findall(r'^    "(.*)\\n",?$', text, re.M)
+    lines = [line.encode().decode("unicode_escape") for line in lines]
+    is_kernel = [not line.startswith((".version", ".target", ".address_size")) for line in lines]
+    kernels = [line for line, keep in zip(lines, is_kernel, strict=True) if keep]
+    return "\n".join([*lines[: is_kernel.index(True)], *kernels, ""])
 
 
 def assemble(ptx, folder, ptxas):

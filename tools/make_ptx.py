@@ -115,15 +115,29 @@ def tidy(ptx):
     return [line for line in lines if line]
 
 
+def modules(lines):
+    """The lines of a module for each kernel: (name, lines)."""
+    starts = [i for i, line in enumerate(lines) if line.startswith(".visible .entry")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        name = lines[start].split()[-1].removeprefix("ad_").removesuffix("(")
+        yield name, lines[: starts[0]] + lines[start:end]
+
+
+def quoted(lines):
+    escaped = (line.replace('"', '\\"').replace("\t", "\\t") for line in lines)
+    return "\n".join(f'    "{line}\\n"' for line in escaped)
+
+
 def header(lines):
-    quoted = (line.replace('"', '\\"').replace("\t", "\\t") for line in lines)
-    body = "\n".join(f'    "{line}\\n"' for line in quoted)
+    body = "\n".join(
+        f"    [AD_KERNEL_{name.upper()}] =\n{quoted(module)}," for name, module in modules(lines)
+    )
     return (
         "/* Made by tools/make_ptx.py from kernels.inc; not to be edited.\n */\n"
         "#ifndef AD_KERNELS_GENERATED_KERNELS_PTX_H\n"
         "#define AD_KERNELS_GENERATED_KERNELS_PTX_H\n\n"
         "/* clang-format off */\n"
-        f"const char ad_kernels_ptx[] =\n{body};\n"
+        f"const char *const ad_kernels_ptx[AD_N_KERNELS] = {{\n{body}\n}};\n"
         "/* clang-format on */\n\n"
         "#endif /* AD_KERNELS_GENERATED_KERNELS_PTX_H */\n"
     )

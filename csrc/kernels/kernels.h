@@ -125,7 +125,9 @@ int64_t ad_kernel_n_items(const ad_launch *launch);
 /* The sources. */
 extern const char ad_kernels_opencl[]; /* OpenCL C 1.2, also for SYCL */
 extern const char ad_kernels_hip[];    /* for hiprtc, extern "C" */
-extern const char ad_kernels_ptx[];    /* sm_50 */
+/* sm_50, a module of its own for each kernel: the driver compiles a module as
+ * a whole when it is loaded. */
+extern const char *const ad_kernels_ptx[AD_N_KERNELS];
 
 /* Build option of the OpenCL source on a processor. Each work item then has a
  * contiguous share, and is a group of its own. */

@@ -33,9 +33,13 @@ helper_run(int kernel, void *source, int64_t source_offset, void *target,
 const char *
 helper_text(int dialect)
 {
-    return dialect == 0   ? ad_kernels_opencl
-           : dialect == 1 ? ad_kernels_hip
-                          : ad_kernels_ptx;
+    return dialect == 0 ? ad_kernels_opencl : ad_kernels_hip;
+}
+
+const char *
+helper_ptx(int kernel)
+{
+    return ad_kernels_ptx[kernel];
 }
 
 const char *

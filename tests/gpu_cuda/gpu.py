@@ -436,12 +436,48 @@ def copied_by_another_thread(tensors, target):
         thread.join(30)
 
 
+def kernel_uses():
+    """Calls that use each of arrowdev's kernels."""
+    import pyarrow as pa
+
+    def column(values, type):
+        return ad.array(pa.array(values, type)).to("cuda:0")
+
+    n = 4096
+    bits = column([i % 3 == 0 for i in range(n)], pa.bool_())
+    numbers = column([None, *range(n - 1)], pa.int64())
+    ones = ad.tensor(np.ones(1 << 22, "u1")).to("cuda:0")
+    masked = ad.Array.from_buffers("int8", ones.shape[0], [ones, ones])
+    matrix = ad.tensor(np.ones((n, 4), "u1")).to("cuda:0")
+    words = column(["more than twelve bytes"] * 100, pa.string())
+    views = column(["more than twelve bytes"] * 100, pa.string_view())
+    offsets = pa.array(range(100), pa.int32())
+    union = pa.UnionArray.from_dense(
+        pa.array([0] * 100, pa.int8()), offsets, [pa.array(range(100))]
+    )
+    union = ad.array(union).to("cuda:0")
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 100], pa.int32()), pa.array([1, 2]))
+    runs = ad.array(runs).to("cuda:0")
+    return [
+        lambda: ad.tensor(bits),
+        lambda: bits[3:].compact(),
+        lambda: ad.tensor(numbers, nulls="fill", fill_value=0),
+        lambda: ad.array(ones, validity=ones),
+        lambda: ad.tensor(matrix, order="F", copy=True),
+        masked.count_nulls,
+        lambda: ad.concat([words, words]),
+        lambda: ad.concat([views, views]),
+        lambda: ad.concat([union, union]),
+        lambda: runs[3:].compact(),
+    ]
+
+
 def load_kernels():
-    """Uses a kernel: the first use loads all of them, and a driver may wait for that."""
+    """Loads all kernels: each is loaded on its first use, and a driver may wait for that."""
     ask(cu.cuInit, 0)
     ask(cu.cuCtxSetCurrent, ask(cu.cuDevicePrimaryCtxRetain, 0))
-    bits = ad.tensor(NEW.view("u1")).to("cuda:0")
-    ad.tensor(ad.Array.from_buffers("bool", 4096, [None, bits])).synchronize()
+    for use in kernel_uses():
+        use()
     if IS_REAL and kernels() is not None:
         launch("hold", 1, 0)
     ad.device("cuda:0").synchronize()

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import gpu
@@ -360,7 +362,20 @@ def test_gate_that_nobody_opened_is_reported(monkeypatch):
     assert Gate.end_all() == []
 
 
-def test_kernels_are_loaded_before_the_first_gate(standin):
-    with standin.logged() as calls:
-        gpu.load_kernels()
-    assert "cuLaunchKernel" in [call.name for call in calls]
+KERNELS = f"""
+import sys
+sys.path[:0] = [{str(gpu.FOLDER)!r}, {str(gpu.FOLDER.parent / "helpers")!r}]
+import conftest, gpu
+with conftest.DRIVER.logged() as calls:
+    gpu.load_kernels()
+print([call.name for call in calls].count("cuModuleLoadData"))
+"""
+
+
+@pytest.mark.usefixtures("standin")
+def test_every_kernel_is_loaded_before_the_first_gate():
+    pytest.importorskip("pyarrow")
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("12\n", "")

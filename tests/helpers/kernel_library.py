@@ -5,7 +5,7 @@ from ctypes import c_char_p, c_int, c_int64, c_void_p
 
 import c_library
 
-OPENCL, HIP, PTX = range(3)
+OPENCL, HIP = range(2)
 
 
 def load(path):
@@ -18,12 +18,17 @@ def load(path):
 
 def load_library():
     found = load(c_library.build("kernels"))
-    found.helper_text.restype = found.helper_name.restype = c_char_p
+    for function in (found.helper_text, found.helper_ptx, found.helper_name):
+        function.restype = c_char_p
     return found
 
 
 def text_of(library, dialect):
     return library.helper_text(dialect).decode()
+
+
+def ptx_modules(library):
+    return [library.helper_ptx(kernel).decode() for kernel in range(len(names(library)))]
 
 
 def names(library):

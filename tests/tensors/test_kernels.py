@@ -8,7 +8,7 @@ import c_library
 import numpy as np
 import ptx
 import pytest
-from kernel_library import OPENCL, PTX, load, load_library, text_of
+from kernel_library import OPENCL, load, load_library, ptx_modules, text_of
 from loops import looped
 
 import compiler
@@ -24,7 +24,7 @@ library = pytest.fixture(scope="module")(load_library)
 def built_ptx(library, folder):
     """The committed PTX, translated to C and built for the host."""
     source = folder / "ptx.c"
-    source.write_text(ptx.to_c(text_of(library, PTX)), encoding="utf-8")
+    source.write_text(ptx.to_c("".join(ptx_modules(library))), encoding="utf-8")
     done = compiler.run(
         [*compiler.command(), "-O1", "-fPIC", "-shared", source, "-o", folder / "ptx.so"]
     )

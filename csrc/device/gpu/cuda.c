@@ -734,9 +734,10 @@ cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
 }
 
 static ad_status
-cuda_module_image(const void **out, void **release, ad_error *err)
+cuda_module_image(ad_kernel kernel, const void **out, void **release,
+                  ad_error *err)
 {
-    *out = ad_kernels_ptx;
+    *out = ad_kernels_ptx[kernel];
     *release = NULL;
     return AD_OK;
 }
@@ -772,6 +773,7 @@ const struct ad_gpu ad_gpu_cuda = {
     .copy = cuda_copy,
     .copy_peer = cuda_copy_peer,
     .module_key = cuda_module_key,
+    .has_module_per_kernel = true,
     .module_image = cuda_module_image,
 };
 

@@ -44,13 +44,13 @@ typedef struct ad_gpu_scope {
     ad_context entered; /* CUDA: with the handle of the current context */
 } ad_gpu_scope;
 
-/* The kernels, loaded into one context or device. Entries are added, and never
+/* Kernels, loaded into one context or device. Entries are added, and never
  * changed or removed. */
 typedef struct ad_gpu_module {
     struct ad_gpu_module *next;
     uint64_t key;
     void *module;
-    void *functions[AD_N_KERNELS];
+    void *functions[AD_N_KERNELS]; /* NULL: the module has no such kernel */
 } ad_gpu_module;
 
 typedef enum ad_gpu_pool_state {
@@ -125,8 +125,11 @@ struct ad_gpu {
     /* Key of the context or device that a module is loaded into. A key is
      * never reused in a process. */
     ad_status (*module_key)(ad_context context, uint64_t *out, ad_error *err);
-    /* The module's image. The caller frees `*release`. */
-    ad_status (*module_image)(const void **out, void **release, ad_error *err);
+    /* The image of the module that has the kernel: each has one of its own,
+     * or one module has all. The caller frees `*release`. */
+    bool has_module_per_kernel;
+    ad_status (*module_image)(ad_kernel kernel, const void **out,
+                              void **release, ad_error *err);
 };
 
 /* cuda.c and hip.c */

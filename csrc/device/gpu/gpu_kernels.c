@@ -1,5 +1,5 @@
-/* The kernels on CUDA and HIP: they are loaded once into each context, and
- * launched from there.
+/* The kernels on CUDA and HIP: each is loaded into a context once, on first
+ * need, and launched from there.
  */
 #include <stdlib.h>
 
@@ -8,11 +8,12 @@
 /* --- loading ------------------------------------------------------------- */
 
 static const ad_gpu_module *
-find(const struct ad_gpu *gpu, uint64_t key)
+find(const struct ad_gpu *gpu, uint64_t key, ad_kernel kernel)
 {
     const ad_gpu_module *entry =
         atomic_load_explicit(gpu->modules, memory_order_acquire);
-    while (entry != NULL && entry->key != key) {
+    while (entry != NULL &&
+           (entry->key != key || entry->functions[kernel] == NULL)) {
         entry = entry->next;
     }
     return entry;
@@ -37,16 +38,18 @@ fail_kernel(const struct ad_gpu *gpu, ad_context context, ad_gpu_result result,
 }
 
 static ad_status
-load(const struct ad_gpu *gpu, ad_context context, ad_gpu_module *entry,
-     ad_error *err)
+load(const struct ad_gpu *gpu, ad_context context, ad_kernel kernel,
+     ad_gpu_module *entry, ad_error *err)
 {
     const void *image = NULL;
     void *release = NULL;
-    AD_RETURN_IF_ERR(gpu->module_image(&image, &release, err));
+    AD_RETURN_IF_ERR(gpu->module_image(kernel, &image, &release, err));
     ad_gpu_result result = {gpu->calls->module_load(&entry->module, image),
                             gpu->names.module_load};
     free(release);
-    for (int i = 0; i < AD_N_KERNELS && result.code == AD_GPU_SUCCESS; i++) {
+    const int first = gpu->has_module_per_kernel ? (int)kernel : 0;
+    const int end = gpu->has_module_per_kernel ? first + 1 : AD_N_KERNELS;
+    for (int i = first; i < end && result.code == AD_GPU_SUCCESS; i++) {
         result.call = gpu->names.module_function;
         result.code = gpu->calls->module_function(
             &entry->functions[i], entry->module, ad_kernel_name(i));
@@ -66,14 +69,14 @@ drop(const struct ad_gpu *gpu, ad_gpu_module *entry)
     free(entry);
 }
 
-/* Two threads may both load the kernels. The second one unloads its own
+/* Two threads may both load the kernel. The second one unloads its own
  * copy. */
 static const ad_gpu_module *
-publish(const struct ad_gpu *gpu, ad_gpu_module *entry)
+publish(const struct ad_gpu *gpu, ad_kernel kernel, ad_gpu_module *entry)
 {
     ad_gpu_module *head = atomic_load(gpu->modules);
     do {
-        const ad_gpu_module *known = find(gpu, entry->key);
+        const ad_gpu_module *known = find(gpu, entry->key, kernel);
         if (known != NULL) {
             drop(gpu, entry);
             return known;
@@ -84,12 +87,12 @@ publish(const struct ad_gpu *gpu, ad_gpu_module *entry)
 }
 
 static ad_status
-kernels_of(const struct ad_gpu *gpu, ad_context context,
-           const ad_gpu_module **out, ad_error *err)
+find_or_load(const struct ad_gpu *gpu, ad_context context, ad_kernel kernel,
+             const ad_gpu_module **out, ad_error *err)
 {
     uint64_t key;
     AD_RETURN_IF_ERR(gpu->module_key(context, &key, err));
-    *out = find(gpu, key);
+    *out = find(gpu, key, kernel);
     if (*out != NULL) {
         return AD_OK;
     }
@@ -100,9 +103,9 @@ kernels_of(const struct ad_gpu *gpu, ad_context context,
     entry->key = key;
     ad_gpu_scope scope = {.is_moved = false};
     ad_gpu_relax(gpu, &scope);
-    ad_status status = load(gpu, context, entry, err);
+    ad_status status = load(gpu, context, kernel, entry, err);
     if (status == AD_OK) {
-        *out = publish(gpu, entry);
+        *out = publish(gpu, kernel, entry);
     } else {
         drop(gpu, entry);
     }
@@ -116,9 +119,9 @@ static ad_status
 launch_inside(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
               const ad_launch *launch, ad_error *err)
 {
-    const ad_gpu_module *kernels;
-    AD_RETURN_IF_ERR(kernels_of(gpu, context, &kernels, err));
+    const ad_gpu_module *module;
     ad_launch copy = *launch;
+    AD_RETURN_IF_ERR(find_or_load(gpu, context, copy.kernel, &module, err));
     void *parameters[] = {
         &copy.source.data,   &copy.source.offset, &copy.values.data,
         &copy.values.offset, &copy.target.data,   &copy.target.offset,
@@ -129,7 +132,7 @@ launch_inside(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
     int64_t block =
         copy.n_items < AD_KERNEL_GROUP ? copy.n_items : AD_KERNEL_GROUP;
     ad_gpu_result result = {
-        gpu->calls->launch(kernels->functions[copy.kernel],
+        gpu->calls->launch(module->functions[copy.kernel],
                            (unsigned int)(copy.n_items / block), 1, 1,
                            (unsigned int)block, 1, 1, 0, (void *)stream.handle,
                            parameters, NULL),

@@ -429,7 +429,8 @@ hip_module_key(ad_context context, uint64_t *out, ad_error *err)
 
 /* Builds for the current device. */
 static ad_status
-hip_module_image(const void **out, void **release, ad_error *err)
+hip_module_image(ad_kernel kernel, const void **out, void **release,
+                 ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_hiprtc_build(ad_kernels_hip, release, err));
     *out = *release;

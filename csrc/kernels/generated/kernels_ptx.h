@@ -4,7 +4,8 @@
 #define AD_KERNELS_GENERATED_KERNELS_PTX_H
 
 /* clang-format off */
-const char ad_kernels_ptx[] =
+const char *const ad_kernels_ptx[AD_N_KERNELS] = {
+    [AD_KERNEL_UNPACK_BITS] =
     ".version 4.0\n"
     ".target sm_50\n"
     ".address_size 64\n"
@@ -236,7 +237,11 @@ const char ad_kernels_ptx[] =
     "\t@%p18 bra \tLBB0_20;\n"
     "LBB0_21:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_COUNT_BITS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_count_bits(\n"
     "\t.param .u64 ad_count_bits_param_0,\n"
     "\t.param .u64 ad_count_bits_param_1,\n"
@@ -496,7 +501,11 @@ const char ad_kernels_ptx[] =
     "\tadd.s64 \t%rd193, %rd191, %rd192;\n"
     "\tst.global.u64 \t[%rd193], %rd206;\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_PACK_BITS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_pack_bits(\n"
     "\t.param .u64 ad_pack_bits_param_0,\n"
     "\t.param .u64 ad_pack_bits_param_1,\n"
@@ -793,7 +802,11 @@ const char ad_kernels_ptx[] =
     "\tst.global.u8 \t[%rd170], %rd169;\n"
     "LBB2_30:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_COPY_BITS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_copy_bits(\n"
     "\t.param .u64 ad_copy_bits_param_0,\n"
     "\t.param .u64 ad_copy_bits_param_1,\n"
@@ -1598,7 +1611,11 @@ const char ad_kernels_ptx[] =
     "\t@%p79 bra \tLBB3_111;\n"
     "LBB3_112:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_FILL_NULLS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_fill_nulls(\n"
     "\t.param .u64 ad_fill_nulls_param_0,\n"
     "\t.param .u64 ad_fill_nulls_param_1,\n"
@@ -2140,7 +2157,11 @@ const char ad_kernels_ptx[] =
     "\tbra.uni \tLBB4_76;\n"
     "LBB4_82:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_GATHER] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_gather(\n"
     "\t.param .u64 ad_gather_param_0,\n"
     "\t.param .u64 ad_gather_param_1,\n"
@@ -2818,7 +2839,11 @@ const char ad_kernels_ptx[] =
     "\tbra.uni \tLBB5_88;\n"
     "LBB5_89:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_CHECK_OFFSETS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_check_offsets(\n"
     "\t.param .u64 ad_check_offsets_param_0,\n"
     "\t.param .u64 ad_check_offsets_param_1,\n"
@@ -3414,7 +3439,11 @@ const char ad_kernels_ptx[] =
     "\tadd.s64 \t%rd272, %rd270, %rd271;\n"
     "\tst.global.u64 \t[%rd272], %rd331;\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_ADD] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_add(\n"
     "\t.param .u64 ad_add_param_0,\n"
     "\t.param .u64 ad_add_param_1,\n"
@@ -4052,7 +4081,11 @@ const char ad_kernels_ptx[] =
     "\tbra.uni \tLBB7_89;\n"
     "LBB7_90:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_REBASE_VIEWS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_rebase_views(\n"
     "\t.param .u64 ad_rebase_views_param_0,\n"
     "\t.param .u64 ad_rebase_views_param_1,\n"
@@ -4250,7 +4283,11 @@ const char ad_kernels_ptx[] =
     "\tbra.uni \tLBB8_21;\n"
     "LBB8_23:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_REBASE_OFFSETS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_rebase_offsets(\n"
     "\t.param .u64 ad_rebase_offsets_param_0,\n"
     "\t.param .u64 ad_rebase_offsets_param_1,\n"
@@ -4623,7 +4660,11 @@ const char ad_kernels_ptx[] =
     "\tbra.uni \tLBB9_46;\n"
     "LBB9_47:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_FIND_RUNS] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_find_runs(\n"
     "\t.param .u64 ad_find_runs_param_0,\n"
     "\t.param .u64 ad_find_runs_param_1,\n"
@@ -5279,7 +5320,11 @@ const char ad_kernels_ptx[] =
     "\tbra.uni \tLBB10_84;\n"
     "LBB10_106:\n"
     "\tret;\n"
-    "}\n"
+    "}\n",
+    [AD_KERNEL_REDUCE] =
+    ".version 4.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
     ".visible .entry ad_reduce(\n"
     "\t.param .u64 ad_reduce_param_0,\n"
     "\t.param .u64 ad_reduce_param_1,\n"
@@ -5403,7 +5448,8 @@ const char ad_kernels_ptx[] =
     "\tadd.s64 \t%rd96, %rd94, %rd97;\n"
     "\tst.global.u64 \t[%rd96], %rd108;\n"
     "\tret;\n"
-    "}\n";
+    "}\n",
+};
 /* clang-format on */
 
 #endif /* AD_KERNELS_GENERATED_KERNELS_PTX_H */
