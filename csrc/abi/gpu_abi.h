@@ -48,6 +48,7 @@ enum {
     AD_GPU_CAPTURE_MODE_RELAXED = 2,
     AD_GPU_POOL_OF_DEVICE_MEMORY = 1,
     AD_GPU_LOCATION_DEVICE = 1,
+    AD_GPU_POOL_FILE_DESCRIPTOR = 1,
     /* attributes: an int, whether an allocation may make its stream wait for a
      * free on another one; and a uint64_t */
     AD_GPU_POOL_INTERNAL_WAITS = 3,
@@ -57,7 +58,7 @@ enum {
 
 struct ad_gpu_pool_properties { /* CUmemPoolProps, hipMemPoolProps */
     int allocation_type;
-    int handle_types; /* 0: not for other processes */
+    int handle_types; /* for other processes; 0: none */
     int location_type;
     int location_id;
     void *security;

@@ -246,6 +246,10 @@ CONSTANTS_OF_BOTH = {
         "hipMemAllocationTypePinned",
     ),
     "AD_GPU_LOCATION_DEVICE": ("CU_MEM_LOCATION_TYPE_DEVICE", "hipMemLocationTypeDevice"),
+    "AD_GPU_POOL_FILE_DESCRIPTOR": (
+        "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
+        "hipMemHandleTypePosixFileDescriptor",
+    ),
     "AD_GPU_POOL_INTERNAL_WAITS": (
         "CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES",
         "hipMemPoolReuseAllowInternalDependencies",

@@ -215,6 +215,7 @@ close_primary(fd_context *context)
     fd_lock();
     context->n_retained = 0;
     close_locked(context);
+    fd_pools_end_locked(context->device);
     fd_unlock();
     return code;
 }

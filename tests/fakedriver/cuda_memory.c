@@ -232,6 +232,14 @@ cuMemPoolTrimTo(fd_pool *pool, size_t keep)
 }
 
 int
+cuMemPoolExportToShareableHandle(int *out, fd_pool *pool, int kind,
+                                 unsigned long long flags)
+{
+    FD_ENTER(0);
+    return flags != 0 ? FD_INVALID_VALUE : fd_pool_export(pool, kind, out);
+}
+
+int
 cuMemPoolSetAccess(fd_pool *pool, const void *access, size_t n)
 {
     FD_ENTER(0);

@@ -346,6 +346,7 @@ typedef struct fd_pool {
     int device;
     bool is_default;
     bool is_live;
+    int handles;        /* kinds that other processes take it by */
     uint64_t threshold; /* of bytes that a synchronization leaves */
     int reuse[3];
     size_t used;
@@ -420,7 +421,9 @@ void fd_pool_give_locked(fd_pool *pool, size_t nbytes);
 
 /* After a synchronization every pool unmaps unused memory above its
  * threshold. */
+int fd_pool_export(fd_pool *pool, int kind, int *out);
 void fd_pools_release(void);
+void fd_pools_end_locked(int device);
 
 uint64_t fd_pool_maps(void); /* how often memory was mapped */
 

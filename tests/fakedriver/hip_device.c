@@ -283,6 +283,12 @@ hipMemPoolCreate(fd_pool **out, const fd_pool_properties *properties)
 }
 
 FD_EXPORT int
+hipMemPoolTrimTo(fd_pool *pool, size_t keep)
+{
+    HIP_CALL(0, fd_pool_trim(pool, keep));
+}
+
+FD_EXPORT int
 hipMemPoolDestroy(fd_pool *pool)
 {
     HIP_CALL(0, fd_pool_destroy(pool));

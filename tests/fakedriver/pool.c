@@ -2,10 +2,13 @@
  * guide: "When more than the release threshold bytes of memory are held by the
  * memory pool, the allocator will try to release memory back to the OS on the
  * next call to stream, event or device synchronize." The default is 0. */
+#define _GNU_SOURCE /* memfd_create */
+
 #include "driver.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define PAGE ((size_t)2 << 20)
 
@@ -43,6 +46,9 @@ fd_pool_create(const fd_pool_properties *properties, fd_pool **out)
     }
     fd_lock();
     *out = new_locked(properties->id);
+    if (*out != NULL) {
+        (*out)->handles = properties->handles;
+    }
     fd_unlock();
     return *out != NULL ? FD_OK : FD_OUT_OF_MEMORY;
 }
@@ -115,6 +121,31 @@ fd_pool_destroy(fd_pool *pool)
         }
     }
     return code;
+}
+
+/* The reset of a device destroys its pools. The default one is made anew. */
+void
+fd_pools_end_locked(int device)
+{
+    for (fd_pool *pool = pools; pool != NULL; pool = pool->next) {
+        pool->is_live = pool->is_live && pool->device != device;
+    }
+    defaults[device] = current[device] = NULL;
+}
+
+/* A file descriptor, which nothing can be read from. */
+int
+fd_pool_export(fd_pool *pool, int kind, int *out)
+{
+    int code = fd_pool_check(pool);
+    if (code != FD_OK) {
+        return code;
+    }
+    if (kind != 1 || (pool->handles & kind) == 0) {
+        return FD_INVALID_VALUE;
+    }
+    *out = memfd_create("pool", 0);
+    return *out >= 0 ? FD_OK : FD_OUT_OF_MEMORY;
 }
 
 /* --- attributes ------------------------------------------------------------ */

@@ -290,24 +290,6 @@ def test_context_is_guessed_again_after_streams_of_others(standin, memory):
     assert counts[0] == least + 1 and counts[-1] == least
 
 
-def test_only_the_kernel_that_is_used_is_loaded(standin):
-    """The driver compiles what it loads, which takes 9 to 52 ms for a kernel."""
-    ask(cu.cuCtxCreate, None, 0, 0)  # where none is loaded
-    bits = ad.tensor(NEW.view("u1")).to("cuda:0")
-    column = ad.Array.from_buffers("bool", 64, [bits, bits])
-    column.synchronize()
-
-    def loaded(function):
-        with standin.logged() as calls:
-            function()
-        return [names(calls).count(name) for name in ("cuModuleLoadData", "cuModuleGetFunction")]
-
-    assert loaded(lambda: ad.tensor(column, nulls="ignore")) == [1, 1]
-    assert loaded(lambda: ad.tensor(column, nulls="ignore")) == [0, 0]
-    assert loaded(lambda: ad.tensor(column, nulls="fill", fill_value=True)) == [1, 1]
-    ask(cu.cuCtxPopCurrent)
-
-
 def test_host_memory_makes_no_call(standin):
     array = np.arange(10)
     with standin.logged() as calls:

@@ -612,11 +612,14 @@ def test_release_during_a_copy_runs_in_the_mode_and_context_of_the_caller(standi
             gate = Gate(reader.stream.handle, 0.05 if is_full else None)
             ad.tensor(Asking(NEW, found)).__dlpack__(stream=reader.stream.handle)
             if is_full:
-                standin.fail_at(1, 2, "cuMemAllocFromPoolAsync")
+                standin.fail_at(1, 2, "cuMemAllocFromPoolAsync", stay=True)
+                with pytest.raises(MemoryError):
+                    ad.tensor(NEW).to("cuda:0")
+                standin.fail_at(0, 0)
             else:
                 gate.open()
                 reader.stream.synchronize()
-            ad.tensor(NEW).to("cuda:0")
+                ad.tensor(NEW).to("cuda:0")
         mine = [seen[:2] for seen in found if seen[2] == threading.get_ident()]
         assert mine
         assert set(mine) == {(MODES[0], other)}

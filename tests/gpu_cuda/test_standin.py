@@ -366,16 +366,23 @@ KERNELS = f"""
 import sys
 sys.path[:0] = [{str(gpu.FOLDER)!r}, {str(gpu.FOLDER.parent / "helpers")!r}]
 import conftest, gpu
-with conftest.DRIVER.logged() as calls:
-    gpu.load_kernels()
-print([call.name for call in calls].count("cuModuleLoadData"))
+gpu.ask(gpu.cu.cuInit, 0)
+gpu.ask(gpu.cu.cuCtxSetCurrent, gpu.ask(gpu.cu.cuDevicePrimaryCtxRetain, 0))
+uses = gpu.kernel_uses()
+for use in [*uses, *uses]:
+    with conftest.DRIVER.logged() as calls:
+        use()
+    print([call.name for call in calls].count("cuModuleLoadData"))
 """
 
 
 @pytest.mark.usefixtures("standin")
-def test_every_kernel_is_loaded_before_the_first_gate():
+def test_a_kernel_is_loaded_when_it_is_first_used():
+    """The driver compiles what it loads. The uses, which the setup for a GPU makes, are of all."""
     pytest.importorskip("pyarrow")
     done = subprocess.run(
         [sys.executable, "-c", KERNELS], capture_output=True, text=True, timeout=60
     )
-    assert (done.stdout, done.stderr) == ("12\n", "")
+    assert done.returncode == 0, done.stderr
+    loaded = [int(n) for n in done.stdout.split()]
+    assert loaded[:10] == [1, 1, 1, 1, 1, 2, 2, 1, 1, 1] and sum(loaded) == 12

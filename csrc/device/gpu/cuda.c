@@ -584,7 +584,7 @@ cuda_has_pools(int64_t id)
 }
 
 static ad_gpu_result
-cuda_allocate(ad_context context, const ad_gpu_pools *pools, void *stream,
+cuda_allocate(ad_context context, bool is_ordered, void *pool, void *stream,
               size_t nbytes, void **out)
 {
     uint64_t made = 0;
@@ -593,12 +593,12 @@ cuda_allocate(ad_context context, const ad_gpu_pools *pools, void *stream,
         result = (ad_gpu_result){
             cuda.memory_alloc_managed(&made, nbytes, AD_CUDA_MANAGED_GLOBAL),
             "cuMemAllocManaged"};
-    } else if (pools == NULL) {
+    } else if (!is_ordered) {
         result =
             (ad_gpu_result){cuda.memory_alloc(&made, nbytes), "cuMemAlloc_v2"};
-    } else if (pools->own != NULL && cuda.memory_alloc_from_pool != NULL) {
+    } else if (pool != NULL && cuda.memory_alloc_from_pool != NULL) {
         result = (ad_gpu_result){
-            cuda.memory_alloc_from_pool(&made, nbytes, pools->own, stream),
+            cuda.memory_alloc_from_pool(&made, nbytes, pool, stream),
             "cuMemAllocFromPoolAsync"};
     } else {
         result = (ad_gpu_result){

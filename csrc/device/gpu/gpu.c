@@ -274,7 +274,7 @@ ad_gpu_synchronize(ad_context context, ad_error *err)
         ad_gpu_relax(gpu, &scope);
         result =
             (ad_gpu_result){gpu->calls->synchronize(), gpu->names.synchronize};
-        ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
+        ad_gpu_memory_trim(gpu, context.device.id);
         ad_gpu_leave(gpu, &scope);
     }
     if (context.handle != NULL && ad_gpu_is_gone(result.code)) {

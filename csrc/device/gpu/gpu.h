@@ -63,8 +63,8 @@ typedef enum ad_gpu_pool_state {
  * Starts zeroed. */
 typedef struct ad_gpu_pools {
     atomic_int state;    /* an ad_gpu_pool_state */
-    _Atomic(void *) own; /* arrowdev's own pool, which lives as long as the
-                            process; NULL: the device's default pool serves */
+    _Atomic(void *) own; /* arrowdev's own pool, which lives until the device
+                            is reset; NULL: the default pool serves */
 } ad_gpu_pools;
 
 struct ad_gpu {
@@ -107,9 +107,9 @@ struct ad_gpu {
     /* Can the device free memory in stream order? Asks the runtime. */
     bool (*has_pools)(int64_t id);
     /* Allocate memory of the kind that context.device.type names, except
-     * pinned memory. `pools` is NULL for memory that is not freed in stream
-     * order. */
-    ad_gpu_result (*allocate)(ad_context context, const ad_gpu_pools *pools,
+     * pinned memory. is_ordered: memory that is freed in stream order, of
+     * `pool` or, if that is NULL, of the default pool. */
+    ad_gpu_result (*allocate)(ad_context context, bool is_ordered, void *pool,
                               void *stream, size_t nbytes, void **out);
     int (*free_ordered)(void *data, void *stream);
     int (*free)(void *data);
@@ -289,11 +289,10 @@ ad_gpu_leave(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
 
 /* --- memory (gpu_memory.c) ------------------------------------------------ */
 
-/* The bytes of unused pinned and managed memory that stay allocated. */
-#define AD_GPU_KEPT_MAX ((size_t)256 << 20)
-
-/* Free the oldest kept blocks until `most` bytes are left. May block. Enters
- * the contexts of the blocks. Called while the thread is relaxed. */
-void ad_gpu_blocks_trim(size_t most);
+/* Give unused memory back to the runtime, for other libraries: what the pool
+ * of the device keeps, and pinned and managed memory, beyond what stays for
+ * the next use. May block. Enters the contexts of kept blocks. Called while
+ * the thread is relaxed. */
+void ad_gpu_memory_trim(const struct ad_gpu *gpu, int64_t id);
 
 #endif /* AD_DEVICE_GPU_GPU_H */

@@ -9,7 +9,7 @@
 
 /* To allocate or free pinned or managed memory takes long and waits for the
  * device. So a block that is given back is kept. What is kept beyond
- * AD_GPU_KEPT_MAX is freed by a call that waits anyway: the next allocation
+ * KEPT_MAX is freed by a call that waits anyway: the next allocation
  * that finds no block, or Device.synchronize(). The end of a context frees its
  * memory, and the address may be allocated again, so a block is used and freed
  * only while it has the identifier that it was kept with. */
@@ -20,6 +20,8 @@ typedef struct block {
     size_t size;
     uint64_t id;
 } block;
+
+#define KEPT_MAX ((size_t)256 << 20)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static block *kept; /* newest first */
@@ -121,8 +123,10 @@ free_block(const struct ad_gpu *gpu, ad_context context, void *data)
                                                  : gpu->free(data);
 }
 
-void
-ad_gpu_blocks_trim(size_t most)
+/* Frees the oldest kept blocks until `most` bytes are left. May block. Enters
+ * the contexts of the blocks. */
+static void
+trim_blocks(size_t most)
 {
     block *oldest;
     while ((oldest = unlink_oldest(most)) != NULL) {
@@ -143,9 +147,36 @@ ad_gpu_blocks_trim(size_t most)
 
 /* --- pools ---------------------------------------------------------------- */
 
-/* Gives the device a pool that keeps its memory. The default pool returns
- * unused memory to the system at every synchronization, so that each later
- * allocation has to map memory. Its threshold is a setting of the whole
+/* The bytes of unused memory that a synchronization leaves in a pool. Their
+ * memory stays mapped. To map memory takes long, and less than to fill as much
+ * over a bus. */
+#define POOLED_MAX ((uint64_t)1 << 30)
+
+/* With a descriptor other processes can use the memory. Some devices and
+ * systems have none. */
+static void *
+create_pool(const struct ad_gpu *gpu, int64_t id)
+{
+    static const int handle_types[] = {AD_GPU_POOL_FILE_DESCRIPTOR, 0};
+    struct ad_gpu_pool_properties properties = {
+        .allocation_type = AD_GPU_POOL_OF_DEVICE_MEMORY,
+        .location_type = AD_GPU_LOCATION_DEVICE,
+        .location_id = (int)id,
+    };
+    void *made = NULL;
+    for (int i = 0; i < 2; i++) {
+        properties.handle_types = handle_types[i];
+        if (gpu->calls->pool_create(&made, &properties) == AD_GPU_SUCCESS) {
+            return made;
+        }
+        gpu->forget_error();
+    }
+    return NULL;
+}
+
+/* Gives the device a pool that keeps some of its memory. The default pool
+ * returns unused memory to the system at every synchronization, so that each
+ * later allocation has to map memory. Its threshold is a setting of the whole
  * process and is left alone. Without a pool of its own arrowdev uses the
  * default one. Two threads may both create a pool; the second destroys its
  * own. */
@@ -153,22 +184,16 @@ static void
 make_pool(const struct ad_gpu *gpu, int64_t id, ad_gpu_pools *pools)
 {
     const struct ad_gpu_calls *calls = gpu->calls;
-    const struct ad_gpu_pool_properties properties = {
-        .allocation_type = AD_GPU_POOL_OF_DEVICE_MEMORY,
-        .location_type = AD_GPU_LOCATION_DEVICE,
-        .location_id = (int)id,
-    };
-    uint64_t threshold = UINT64_MAX;
-    void *made = NULL;
-    void *none = NULL;
     if (calls->pool_create == NULL || calls->pool_set == NULL ||
         calls->pool_destroy == NULL) {
         return;
     }
-    if (calls->pool_create(&made, &properties) != AD_GPU_SUCCESS) {
-        gpu->forget_error();
+    void *made = create_pool(gpu, id);
+    if (made == NULL) {
         return;
     }
+    void *none = NULL;
+    uint64_t threshold = POOLED_MAX;
     int waits = 0; /* an upload waits for no consumer of other memory */
     int code = calls->pool_set(made, AD_GPU_POOL_THRESHOLD, &threshold);
     if (code == AD_GPU_SUCCESS) {
@@ -184,7 +209,7 @@ make_pool(const struct ad_gpu *gpu, int64_t id, ad_gpu_pools *pools)
 /* NULL where the device cannot free the memory in stream order: managed
  * memory, and all memory on devices without pools. Called while the thread is
  * relaxed. */
-static const ad_gpu_pools *
+static ad_gpu_pools *
 find_pools(const struct ad_gpu *gpu, ad_device device)
 {
     ad_gpu_pools *pools =
@@ -203,18 +228,85 @@ find_pools(const struct ad_gpu *gpu, ad_device device)
     return state == AD_GPU_HAS_POOLS ? pools : NULL;
 }
 
+/* The reset of a device destroys its pools, and the runtime refuses the handle of
+ * such a pool. The next allocation makes a new one. */
+static void
+forget_pool(ad_gpu_pools *pools, void *ended)
+{
+    if (atomic_compare_exchange_strong(&pools->own, &ended, NULL)) {
+        atomic_store_explicit(&pools->state, AD_GPU_POOLS_UNKNOWN,
+                              memory_order_release);
+    }
+}
+
+/* Makes no pool. */
+static void
+trim_pool(const struct ad_gpu *gpu, int64_t id, size_t most)
+{
+    bool is_known = id >= 0 && id < *gpu->n_devices;
+    ad_gpu_pools *pools = is_known ? gpu->pools(id) : NULL;
+    void *own = pools != NULL ? atomic_load(&pools->own) : NULL;
+    if (own != NULL && gpu->calls->pool_trim != NULL &&
+        gpu->calls->pool_trim(own, most) != AD_GPU_SUCCESS) {
+        gpu->forget_error();
+    }
+}
+
+static void
+trim(const struct ad_gpu *gpu, int64_t id, size_t most)
+{
+    trim_blocks(most);
+    trim_pool(gpu, id, most);
+}
+
+void
+ad_gpu_memory_trim(const struct ad_gpu *gpu, int64_t id)
+{
+    trim(gpu, id, KEPT_MAX);
+}
+
 /* --- allocation ----------------------------------------------------------- */
 
 static ad_gpu_result
-allocate_new(const struct ad_gpu *gpu, ad_context context, void *stream,
-             size_t nbytes, void **out)
+allocate_on_device(const struct ad_gpu *gpu, ad_context context, void *stream,
+                   size_t nbytes, void **out)
+{
+    ad_gpu_pools *pools = find_pools(gpu, context.device);
+    void *pool = pools != NULL ? atomic_load(&pools->own) : NULL;
+    ad_gpu_result result =
+        gpu->allocate(context, pools != NULL, pool, stream, nbytes, out);
+    if (result.code != AD_GPU_INVALID_VALUE || pool == NULL) {
+        return result;
+    }
+    gpu->forget_error();
+    forget_pool(pools, pool);
+    pools = find_pools(gpu, context.device);
+    pool = pools != NULL ? atomic_load(&pools->own) : NULL;
+    return gpu->allocate(context, pools != NULL, pool, stream, nbytes, out);
+}
+
+static ad_gpu_result
+try_to_allocate(const struct ad_gpu *gpu, ad_context context, void *stream,
+                size_t nbytes, void **out)
 {
     return context.device.type == gpu->host_type
                ? (ad_gpu_result){gpu->calls->host_alloc(out, nbytes,
                                                         AD_GPU_HOST_PORTABLE),
                                  gpu->names.host_alloc}
-               : gpu->allocate(context, find_pools(gpu, context.device),
-                               stream, nbytes, out);
+               : allocate_on_device(gpu, context, stream, nbytes, out);
+}
+
+static ad_gpu_result
+allocate_new(const struct ad_gpu *gpu, ad_context context, void *stream,
+             size_t nbytes, void **out)
+{
+    ad_gpu_result result = try_to_allocate(gpu, context, stream, nbytes, out);
+    if (result.code == AD_GPU_OUT_OF_MEMORY) {
+        gpu->forget_error();
+        trim(gpu, context.device.id, 0);
+        result = try_to_allocate(gpu, context, stream, nbytes, out);
+    }
+    return result;
 }
 
 /* Pinned and managed memory comes in blocks that are kept. */
@@ -233,14 +325,8 @@ allocate_block(const struct ad_gpu *gpu, ad_context context, void *stream,
     if (*out != NULL) {
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
-    ad_gpu_blocks_trim(AD_GPU_KEPT_MAX);
-    ad_gpu_result result = allocate_new(gpu, context, stream, size, out);
-    if (result.code == AD_GPU_OUT_OF_MEMORY) {
-        gpu->forget_error();
-        ad_gpu_blocks_trim(0);
-        result = allocate_new(gpu, context, stream, size, out);
-    }
-    return result;
+    trim_blocks(KEPT_MAX);
+    return allocate_new(gpu, context, stream, size, out);
 }
 
 ad_status

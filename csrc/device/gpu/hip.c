@@ -330,15 +330,15 @@ hip_has_pools(int64_t id)
 }
 
 static ad_gpu_result
-hip_allocate(ad_context context, const ad_gpu_pools *pools, void *stream,
+hip_allocate(ad_context context, bool is_ordered, void *pool, void *stream,
              size_t nbytes, void **out)
 {
-    if (pools == NULL) {
+    if (!is_ordered) {
         return (ad_gpu_result){hip.memory_alloc(out, nbytes), "hipMalloc"};
     }
-    if (pools->own != NULL && hip.memory_alloc_from_pool != NULL) {
+    if (pool != NULL && hip.memory_alloc_from_pool != NULL) {
         return (ad_gpu_result){
-            hip.memory_alloc_from_pool(out, nbytes, pools->own, stream),
+            hip.memory_alloc_from_pool(out, nbytes, pool, stream),
             "hipMallocFromPoolAsync"};
     }
     return (ad_gpu_result){hip.memory_alloc_async(out, nbytes, stream),
