@@ -52,6 +52,16 @@ typedef enum mode {
     WAIT_OR_BE_INTERRUPTED
 } mode;
 
+/* Events that are pending in a pass. An entry that is released later waits for
+ * a later event of its stream, which is pending, too: the pass does not ask
+ * the runtime for it. */
+#define N_BUSY_STREAMS 16
+
+typedef struct busy_streams {
+    size_t n;
+    const ad_sync *events[N_BUSY_STREAMS]; /* borrowed: own events */
+} busy_streams;
+
 typedef enum thread_state {
     NOT_STARTED,
     RUNNING,
@@ -215,16 +225,37 @@ wait_for(entry *e, mode how, ad_error *err)
                : wait_for_context(e->context, how, err);
 }
 
+static bool
+is_of_busy_stream(const busy_streams *busy, const ad_sync *sync)
+{
+    for (size_t i = 0; i < busy->n; i++) {
+        const ad_sync *other = busy->events[i];
+        if (sync->is_own && sync->stream.handle == other->stream.handle &&
+            sync->thread == other->thread &&
+            ad_context_equal(sync->context, other->context)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Never waits. An event that was captured may be recorded by nobody again, and
  * a stream is captured for a while: both are no failures. */
 static bool
-query_entry(entry *e)
+query_entry(entry *e, busy_streams *busy)
 {
     ad_error err;
     bool is_done = e->n > 0;
     ad_status status = e->is_late ? record_late(e, &err) : AD_OK;
     for (size_t i = 0; i < e->n && is_done && status == AD_OK; i++) {
+        const ad_sync *sync = e->syncs[i];
+        if (is_of_busy_stream(busy, sync)) {
+            return false;
+        }
         status = ad_sync_query(e->syncs[i], &is_done, &err);
+        if (!is_done && sync->is_own && busy->n < N_BUSY_STREAMS) {
+            busy->events[busy->n++] = sync;
+        }
     }
     if (status != AD_OK && !ad_error_has_reason(&err, "capture")) {
         e->n_failures++;
@@ -327,6 +358,50 @@ end_pass(entry *first)
     pthread_mutex_unlock(&lock);
 }
 
+void
+ad_deferred_begin_calls(ad_context context)
+{
+    calls_context = context;
+    is_in_calls = true;
+    ad_backend_for(context.device.type)->begin_calls(context);
+}
+
+void
+ad_deferred_end_calls(ad_context context)
+{
+    ad_backend_for(context.device.type)->end_calls(context);
+    is_in_calls = false;
+}
+
+/* A context in which the queries of a pass can be made, and so exists. NULL:
+ * none is known, or there is a single entry, which is not worth it. */
+static const ad_context *
+context_of_pass(const entry *first)
+{
+    bool has_several = first != NULL && first->next_in_pass != NULL;
+    return has_several && !first->is_late && first->syncs[0]->is_own
+               ? &first->syncs[0]->context
+               : NULL;
+}
+
+/* Marks the entries that are ready. Nothing is released meanwhile, so that the
+ * context is entered once. */
+static void
+query_pass(entry *first)
+{
+    busy_streams busy = {.n = 0};
+    const ad_context *context = context_of_pass(first);
+    if (context != NULL) {
+        ad_deferred_begin_calls(*context);
+    }
+    for (entry *e = first; e != NULL; e = e->next_in_pass) {
+        e->is_released = query_entry(e, &busy);
+    }
+    if (context != NULL) {
+        ad_deferred_end_calls(*context);
+    }
+}
+
 static bool
 drain_outside_calls(size_t max, const ad_device *device, mode how,
                     ad_error *err)
@@ -337,8 +412,13 @@ drain_outside_calls(size_t max, const ad_device *device, mode how,
     entry *first = begin_pass(max, device);
     err->status = AD_OK;
     is_draining = true;
+    if (how == QUERY) {
+        query_pass(first);
+    }
     for (entry *e = first; e != NULL; e = e->next_in_pass) {
-        e->is_released = how == QUERY ? query_entry(e) : wait_on(e, how, err);
+        if (how != QUERY) {
+            e->is_released = wait_on(e, how, err);
+        }
         if (e->is_released) {
             progress = true;
             atomic_fetch_sub(&n_deferred, is_polled(e) ? 1 : 0);
@@ -354,21 +434,6 @@ drain_outside_calls(size_t max, const ad_device *device, mode how,
     is_draining = was_draining;
     end_pass(first);
     return progress;
-}
-
-void
-ad_deferred_begin_calls(ad_context context)
-{
-    calls_context = context;
-    is_in_calls = true;
-    ad_backend_for(context.device.type)->begin_calls(context);
-}
-
-void
-ad_deferred_end_calls(ad_context context)
-{
-    ad_backend_for(context.device.type)->end_calls(context);
-    is_in_calls = false;
 }
 
 /* Release the ready ones among the oldest `max` entries, on `device` unless it

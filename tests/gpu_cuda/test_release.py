@@ -625,3 +625,20 @@ def test_release_during_a_copy_runs_in_the_mode_and_context_of_the_caller(standi
         assert set(mine) == {(MODES[0], other)}
     finally:
         ask(cu.cuCtxPopCurrent)
+
+
+def test_releases_behind_a_stream_are_asked_for_once(standin):
+    """The later events of a stream are pending, too. Queries hold a lock of the driver that the
+    user's launches need."""
+    reader = Reader()
+    gate = Gate(reader.stream.handle)
+    for _ in range(100):
+        ad.tensor(Memory(NEW)).__dlpack__(stream=reader.stream.handle)
+    n_queries = set()
+    for _ in range(50):
+        with standin.logged() as calls:
+            ad.device("cuda:0").empty(64)  # asks for the oldest ones in passing
+        mine = [call.name for call in calls if call.thread == threading.get_native_id()]
+        n_queries.add(mine.count("cuEventQuery"))
+    gate.open()
+    assert n_queries <= {0, 1}
