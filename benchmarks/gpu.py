@@ -88,6 +88,11 @@ def exchanges():
         "torch on a side stream -> device capsules with an event",
         *(capsules, f"{TORCH}; {SIDE}", EVENT_GOAL_NS, ()),
     )
+    yield (
+        "the same, with an empty queue, and the synchronization that empties it",
+        *(f"{capsules}; s.synchronize()", f"{TORCH}; {SIDE}", None),
+        (("the synchronization alone", "s.synchronize()", "pass"),),
+    )
     peer = ("torch -> CuPy by DLPack", "cupy.from_dlpack(x)", "cupy = gpu.cupy()")
     yield "torch -> device capsules with an event", capsules, TORCH, None, (peer,)
     peer = ("CuPy -> torch by DLPack", "torch.from_dlpack(x)", "torch = gpu.torch()")

@@ -4,7 +4,8 @@
     python tools/gpu_first_day.py OUT --only build,suite  # some steps
     python tools/gpu_first_day.py OUT --files races       # files of the suite that match
 
-OUT gets seven files at most. Read report.md first, which is printed line by line.
+OUT gets eight files at most, and a copy of the sources where setuptools is old. Read report.md
+first, which is printed line by line.
 docs/internals/gpu_first_day.md says what the steps are, and what to look at.
 """
 
@@ -21,14 +22,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SUITE = ROOT / "tests" / "gpu_cuda"
-# What says most comes first, in case the time does not suffice.
+# What says most comes first, in case the time does not suffice. The first ones also run with the
+# hardware queues that a process has without the settings of tests/gpu_cuda/conftest.py.
+N_QUEUES = 8
+FEW_QUEUES = ("races", "own_streams", "release")
 FIRST = ("libraries", "races", "graphs", "memory_kinds", "ending", "exchange", "release")
 LEFT_OUT = ("figures",)  # benchmarks/gpu.py measures more
 PACKAGES = (
     "torch", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba-cuda", "cuda-core", "cuda-bindings",
     "cudf-cu13", "rmm-cu13", "numpy", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist",
 )  # fmt: skip
-LIMITS_S = {"build": 240, "machine": 60, "suite": 400, "docs": 100, "figures": 240}
+LIMITS_S = {"build": 240, "machine": 60, "suite": 400, "queues": 60, "docs": 100, "figures": 240}
 FILE_LIMIT_S = 180
 
 
@@ -93,14 +97,40 @@ class Run:
 # --- steps --------------------------------------------------------------------------------
 
 
+def knows_licenses():
+    """Whether setuptools reads a license as pyproject.toml states it: since version 77."""
+    from importlib import metadata
+
+    return int(metadata.version("setuptools").partition(".")[0]) >= 77
+
+
+def copy_without_license(target):
+    """What is built, with a pyproject.toml that an older setuptools reads."""
+    shutil.rmtree(target, ignore_errors=True)
+    for name in ("arrowdev", "csrc"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("*.so"))
+    for name in ("setup.py", "README.md"):
+        shutil.copy(ROOT / name, target)
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    text = re.sub(r"^license.*\n", "", text, flags=re.M)
+    (target / "pyproject.toml").write_text(text, encoding="utf-8")
+    return target
+
+
 def build(run, arguments):
     """In place, or nothing where arrowdev can be imported from elsewhere."""
     if arguments.installed:
         run.say("- build: --installed, so none")
         return
+    folder = ROOT
+    if not knows_licenses():
+        folder = copy_without_license(run.out / "source")
+        run.environment["PYTHONPATH"] = os.pathsep.join(
+            [str(folder), run.environment["PYTHONPATH"]]
+        )
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     command.append(f"-j{os.cpu_count()}")
-    status, output = run.call("build", command, "build.log", LIMITS_S["build"], folder=ROOT)
+    status, output = run.call("build", command, "build.log", LIMITS_S["build"], folder=folder)
     if status != 0:
         run.say("```\n" + "\n".join(output.splitlines()[-15:]) + "\n```")
         raise SystemExit(finish(run))
@@ -135,22 +165,34 @@ def files_of_the_suite(wanted):
 
 
 def suite(run, arguments):
+    run_files(run, "suite", files_of_the_suite(arguments.files))
+
+
+def queues(run, arguments):
+    """What waits on streams, with fewer hardware queues than streams: a wait of arrowdev's must
+    not stand before the user's work."""
+    names = [name for name in FEW_QUEUES if re.search(arguments.files, name)]
+    run_files(run, "queues", names, CUDA_DEVICE_MAX_CONNECTIONS=str(N_QUEUES))
+
+
+def run_files(run, step, names, **environment):
     """Each file in a process of its own: a fault breaks a process for good. xdist replaces a
     worker that a timeout has ended, so that the other tests of the file still run."""
     totals = dict.fromkeys(("passed", "failed", "errors", "skipped"), 0)
     failures = []
-    end = time.monotonic() + LIMITS_S["suite"]
+    end = time.monotonic() + LIMITS_S[step]
     worker = ["-n", "1", "--max-worker-restart", "8"] if has("xdist") else []
-    for name in files_of_the_suite(arguments.files):
+    for name in names:
         status, output = run.call(
-            f"suite, {name}",
+            f"{step}, {name}",
             [
                 *(sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"),
                 *("-c", str(ROOT / "pyproject.toml"), *worker, str(SUITE / f"test_{name}.py")),
             ],
-            "suite.log",
+            f"{step}.log",
             min(FILE_LIMIT_S, end - time.monotonic()),
             ARROWDEV_SUITE="cuda",
+            **environment,
         )
         last = [line for line in output.splitlines() if " in " in line and line[-1] in "s)"]
         for n, what in re.findall(r"(\d+) (passed|failed|errors?|skipped)", (last or [""])[-1]):
@@ -158,7 +200,7 @@ def suite(run, arguments):
         failures += re.findall(r"^(?:FAILED|ERROR) .*", output, re.M)
         if status not in (0, None) and not last:
             failures.append(f"test_{name}.py did not come to its end")
-    run.say("- suite: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
+    run.say(f"- {step}: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
     shown = [re.sub(r" \S*/tests/gpu_cuda/", " ", line)[:180] for line in failures]
     if shown:
         run.say("```\n" + "\n".join(shown[:60]) + "\n```", is_good=False)
@@ -191,7 +233,7 @@ def figures(run, arguments):
         run.say(f"```\n{output.strip()[:7000]}\n```")
 
 
-STEPS = {step.__name__: step for step in (build, machine, suite, figures, docs)}
+STEPS = {step.__name__: step for step in (build, machine, suite, queues, figures, docs)}
 
 
 def finish(run):

@@ -191,13 +191,14 @@ class Numba(Library):
 
 
 class CudaCore(Library):
-    module = "cuda.core"
+    module = "cuda.core.utils"  # which older versions lack
     can_produce = False  # a Buffer has no current stream
 
     def take(self, source, stream):
-        core = self.api
-        core.Device(0).set_current()
-        return core.utils.StridedMemoryView.from_any_interface(
+        from cuda.core import Device
+
+        Device(0).set_current()
+        return self.api.StridedMemoryView.from_any_interface(
             source, stream_ptr=self.handle(stream)
         )
 

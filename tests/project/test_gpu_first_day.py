@@ -69,3 +69,20 @@ def test_steps_without_time_are_named(tmp_path):
     assert done.returncode == 1
     assert "suite, masks: LEFT OUT, no time" in done.stdout
     assert done.stdout.endswith("NOT ALL IS WELL\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_build_with_an_older_setuptools(tmp_path, monkeypatch):
+    """It reads no license as text, so a copy without one is built."""
+    compiler.command()
+    tool = load()
+    monkeypatch.setattr(tool, "knows_licenses", lambda: False)
+    (tmp_path / "out").mkdir()
+    kit = tool.Run(tmp_path / "out", 280)
+    tool.build(kit, type("Arguments", (), {"installed": False}))
+    assert kit.is_good, kit.lines
+    code = "import arrowdev; print(arrowdev.__file__)"
+    _, output = kit.call("import", [sys.executable, "-c", code], "build.log", 30)
+    assert output.strip() == str(tmp_path / "out" / "source" / "arrowdev" / "__init__.py")
+    assert "license" not in (tmp_path / "out" / "source" / "pyproject.toml").read_text("utf-8")
