@@ -221,6 +221,7 @@ ELSEWHERE = {
     "capture": "gpu_cuda/test_release.py",
     "kernel": "isolated/opencl_faults.py",
     "metadata": "aio/test_aio_bridges.py",
+    "shape": "protocols/test_two_kinds.py",
 }
 
 

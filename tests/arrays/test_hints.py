@@ -449,6 +449,7 @@ ELSEWHERE = {
     "capture": "gpu_cuda/test_capture.py::test_hint_names_a_stream_that_can_wait",
     "kernel": "isolated/opencl_faults.py::no_kernels",
     "metadata": "aio/test_aio_bridges.py::test_unread_metadata_is_refused",
+    "shape": "protocols/test_two_kinds.py::test_xarray_is_refused_as_a_column_and_as_a_tensor",
 }
 
 

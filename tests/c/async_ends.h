@@ -75,7 +75,7 @@ array_of(int64_t length)
     struct ArrowSchema schema = tree_take_schema(tree_schema("l", "", 0));
     struct ArrowDeviceArray batch = batch_of(length);
     ad_array array;
-    CHECK_INT(ad_array_import(&schema, &batch, &array, NULL), AD_OK);
+    CHECK_INT(ad_array_import(&schema, &batch, false, &array, NULL), AD_OK);
     return array;
 }
 

@@ -44,7 +44,8 @@ added_by_us(int n, double *alone)
     struct ArrowDeviceArrayStream producer = quick_producer(n);
     struct ArrowDeviceArrayStream foreign = producer;
     *alone = time_stream(&producer);
-    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, NULL), AD_OK);
+    CHECK_INT(ad_array_stream_from_device(&foreign, false, &stream, NULL),
+              AD_OK);
     CHECK_INT(ad_array_stream_export_device(stream, &holder, NULL), AD_OK);
     double through = time_stream(holder);
     ad_device_stream_holder_free(holder);

@@ -103,7 +103,8 @@ open_stream(producer *p)
 {
     struct ArrowDeviceArrayStream foreign = struct_of(p);
     ad_array_stream *stream;
-    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
+    CHECK_INT(ad_array_stream_from_device(&foreign, false, &stream, &err),
+              AD_OK);
     CHECK(foreign.release == NULL);
     return stream;
 }

@@ -427,7 +427,8 @@ test_export_into_a_struct(void)
         source.device_type = ARROW_DEVICE_CPU;
         source.device_id = -1;
         ad_array array;
-        CHECK_INT(ad_array_import(&schema, &source, &array, &err), AD_OK);
+        CHECK_INT(ad_array_import(&schema, &source, false, &array, &err),
+                  AD_OK);
         struct ArrowDeviceArray out;
         struct ArrowSchema type;
         if (n_columns > 0) {

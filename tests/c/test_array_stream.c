@@ -160,7 +160,7 @@ test_get_schema_fails(void)
     p.message = "no such table";
     struct ArrowDeviceArrayStream foreign = struct_of(&p);
     ad_array_stream *stream;
-    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err),
+    CHECK_INT(ad_array_stream_from_device(&foreign, false, &stream, &err),
               AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "stream");
     CHECK_INT(err.code, EIO);
@@ -207,7 +207,8 @@ test_no_last_error(void)
     ad_array_stream *stream;
     ad_array array;
     bool is_end;
-    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
+    CHECK_INT(ad_array_stream_from_device(&foreign, false, &stream, &err),
+              AD_OK);
     CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
               AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "no message was given");
@@ -228,7 +229,7 @@ test_missing_callbacks(void)
         } else {
             foreign.get_next = NULL;
         }
-        CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err),
+        CHECK_INT(ad_array_stream_from_device(&foreign, false, &stream, &err),
                   AD_ERR_ARROW);
         CHECK_HAS(err.message, i == 0 ? "get_schema" : "get_next");
         CHECK_INT(p.n_released, 1);
@@ -479,7 +480,8 @@ test_plain_batches_are_validated(void)
         foreign.get_next = get_changed;
         ad_array_stream *stream;
         struct ArrowDeviceArray batch;
-        CHECK_INT(ad_array_stream_from_device(&foreign, &stream, &err), AD_OK);
+        CHECK_INT(ad_array_stream_from_device(&foreign, false, &stream, &err),
+                  AD_OK);
         struct ArrowDeviceArrayStream out = export_of(stream);
         ad_array_stream_unref(stream);
         CHECK_INT(out.get_next(&out, &batch), changed->is_sound ? 0 : EINVAL);
@@ -498,7 +500,7 @@ test_own_stream_is_unwrapped(void)
     ad_array_stream *stream = open_stream(&p);
     struct ArrowDeviceArrayStream out = export_of(stream);
     ad_array_stream *again;
-    CHECK_INT(ad_array_stream_from_device(&out, &again, &err), AD_OK);
+    CHECK_INT(ad_array_stream_from_device(&out, false, &again, &err), AD_OK);
     CHECK(again == stream);
     CHECK(out.release == NULL);
     ad_array_stream_unref(again);
@@ -558,7 +560,7 @@ test_one_array(void)
     struct ArrowSchema schema = tree_take_schema(tree_schema("l", "", 0));
     struct ArrowDeviceArray node = tree_take_array(tree_ints(4), NULL);
     node.device_type = ARROW_DEVICE_CPU;
-    CHECK_INT(ad_array_import(&schema, &node, &array, &err), AD_OK);
+    CHECK_INT(ad_array_import(&schema, &node, false, &array, &err), AD_OK);
     CHECK_INT(ad_array_stream_from_array(&array, &stream, &err), AD_OK);
     ad_array_clear(&array);
     CHECK_INT(ad_array_stream_export_host(stream, &holder, &err), AD_OK);

@@ -23,7 +23,7 @@ own_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *e)
     struct ArrowSchema schema = tree_take_schema(tree_schema("l", "", 0));
     struct ArrowDeviceArray node = tree_take_array(tree_ints(1), NULL);
     node.device_type = self->device.type;
-    ad_status status = ad_array_import(&schema, &node, out, e);
+    ad_status status = ad_array_import(&schema, &node, false, out, e);
     if (status != AD_OK) {
         schema.release(&schema);
         node.array.release(&node.array);
@@ -169,7 +169,8 @@ run_with_failure(long nth, bool by_struct)
     ad_array_stream *stream = NULL;
     int is_good = 0;
     check_fail_nth(nth);
-    ad_status status = ad_array_stream_from_device(&foreign, &stream, &err);
+    ad_status status =
+        ad_array_stream_from_device(&foreign, false, &stream, &err);
     if (status == AD_OK && by_struct) {
         struct ArrowDeviceArrayStream *holder;
         struct ArrowSchema schema;

@@ -67,7 +67,8 @@ open_stream(producer *p, int n_batches)
     struct ArrowDeviceArrayStream foreign = {
         TYPE, get_schema, get_next, get_last_error, release, p};
     ad_array_stream *stream;
-    CHECK_INT(ad_array_stream_from_device(&foreign, &stream, NULL), AD_OK);
+    CHECK_INT(ad_array_stream_from_device(&foreign, false, &stream, NULL),
+              AD_OK);
     return stream;
 }
 
@@ -282,7 +283,7 @@ pass_on(void *context)
     ad_array_stream *stream;
     ad_array batch;
     bool is_end;
-    CHECK_INT(ad_array_stream_from_device(at, &stream, NULL), AD_OK);
+    CHECK_INT(ad_array_stream_from_device(at, false, &stream, NULL), AD_OK);
     CHECK(at->release == NULL);
     CHECK_INT(ad_array_stream_next(stream, &batch, &is_end, NULL), AD_OK);
     CHECK(!is_end);
@@ -322,7 +323,8 @@ stream_of_shared(void *context)
         CHECK_INT(ad_array_stream_from_array(array, &stream, NULL), AD_OK);
         struct ArrowDeviceArrayStream moved = exported(stream);
         ad_array_stream_unref(stream);
-        CHECK_INT(ad_array_stream_from_device(&moved, &stream, NULL), AD_OK);
+        CHECK_INT(ad_array_stream_from_device(&moved, false, &stream, NULL),
+                  AD_OK);
         CHECK_INT(ad_array_stream_next(stream, &batch, &is_end, NULL), AD_OK);
         CHECK(!is_end && batch.node == array->node);
         ad_array_stream_unref(stream);

@@ -47,7 +47,7 @@ import_batch(int which, ad_array *out)
     struct ArrowDeviceArray array =
         tree_take_array(tree_array(4, false, 1, 4, a, b, c, d), NULL);
     array.device_type = ARROW_DEVICE_CPU;
-    CHECK_INT(ad_array_import(&schema, &array, out, &err), AD_OK);
+    CHECK_INT(ad_array_import(&schema, &array, false, out, &err), AD_OK);
 }
 
 static void

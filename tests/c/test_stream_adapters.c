@@ -91,7 +91,7 @@ make_batch(const char *format, int first, int64_t length, ad_device device,
     struct ArrowDeviceArray node = tree_take_array(array, NULL);
     node.device_type = device.type;
     node.device_id = device.id;
-    ok(ad_array_import(&schema, &node, out, &err));
+    ok(ad_array_import(&schema, &node, false, out, &err));
 }
 
 /* `lengths` ends with -1. */

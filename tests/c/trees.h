@@ -211,7 +211,7 @@ tree_import(struct ArrowSchema *schema, struct ArrowArray *array, void *event,
     struct ArrowSchema s = tree_take_schema(schema);
     struct ArrowDeviceArray a = tree_take_array(array, event);
     ad_error err = {0};
-    if (ad_array_import(&s, &a, out, &err) != AD_OK) {
+    if (ad_array_import(&s, &a, false, out, &err) != AD_OK) {
         fprintf(stderr, "import failed: %s: %s\n", err.path, err.message);
         exit(1);
     }

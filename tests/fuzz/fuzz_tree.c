@@ -282,7 +282,7 @@ import(struct ArrowSchema *schema, struct ArrowDeviceArray *device)
     ad_array array;
     ad_array part;
     ad_text notes = {0};
-    if (ad_array_import(schema, device, &array, &err) != AD_OK) {
+    if (ad_array_import(schema, device, false, &array, &err) != AD_OK) {
         REQUIRE(schema->release != NULL && device->array.release != NULL);
         return;
     }

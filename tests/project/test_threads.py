@@ -471,7 +471,7 @@ def test_flush_sends_a_batch_once():
 
 def test_stream_without_a_batch_has_no_schema_to_end_with():
     """Where another thread is about to put one, and fails."""
-    refused = (ad.ExchangeError, RuntimeError, ValueError)
+    refused = (TypeError, ad.ExchangeError, RuntimeError, ValueError)
     for found in race(
         AsyncEnds,
         lambda ends: ends.producer.put(object(), None),

@@ -178,7 +178,7 @@ def test_the_attribute_shape_counts_where_there_is_array():
 def test_columns_are_taken_by_arrow():
     """Their classes are known: nothing is compared, and Arrow's refusal of nulls says more."""
     for source in (pa.array([1, None]), pl.Series([1, None]), pd.Series([1, None], dtype="Int64")):
-        with pytest.raises(ad.ExchangeError, match="1 nulls among 2") as info:
+        with pytest.raises(ad.ExchangeError, match="1 null among 2") as info:
             ad.tensor(source)
         assert info.value.reason == "nulls"
     assert ad.tensor(pa.Tensor.from_numpy(np.zeros((2, 3)))).shape == (2, 3)
@@ -198,7 +198,7 @@ def test_xarray_is_refused_as_a_column_and_as_a_tensor():
                 ask(source)
             assert info.value.reason == "shape" and "x.data" in info.value.hint
             assert str(source.shape) in str(info.value)
-    assert ad.tensor(x.data).data_ptr == x.data.ctypes.data
+    assert ad.tensor(x.data).data_ptr == x.data.ctypes.data  # does what the hint says
     table = ad.record_batch(x)  # xarray's own table, with the coordinates
     assert [child.name for child in table.schema.children] == ["x", "values"]
     assert table["x"].to_pylist() == [1, 2, 3, 1, 2, 3]
@@ -297,12 +297,12 @@ def test_missing_values_of_pandas_stay_nulls():
             lambda x: ad.convert(x, np.ndarray),
             lambda x: ad.convert(x, memoryview),
         ):
-            with pytest.raises(ad.ExchangeError, match="1 nulls among"):
+            with pytest.raises(ad.ExchangeError, match="1 null among"):
                 ask(series)
         filled = ad.tensor(series, nulls="fill", fill_value=7)
         expected = [7 if np.isnan(x) else x for x in values.tolist()]
         assert np.from_dlpack(filled).tolist() == expected
-        with pytest.raises(ad.ExchangeError, match="1 nulls among"):
+        with pytest.raises(ad.ExchangeError, match="1 null among"):
             ad.tensor(series.repeat(2)[::2])
     for dtype in ("f2", "f4", "f8"):
         limits = np.finfo(dtype)

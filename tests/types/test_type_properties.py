@@ -123,7 +123,7 @@ def test_nulls_of_numbers(data, dtype, n, offset):
     column = pa.array(values, mask=~np.array(valid, bool))[offset:]
     n_nulls = column.null_count
     if n_nulls:
-        with pytest.raises(ad.ExchangeError, match=f"{n_nulls} nulls among {len(column)}"):
+        with pytest.raises(ad.ExchangeError, match=rf"\b{n_nulls} nulls? among {len(column)}"):
             ad.tensor(column)
     else:
         assert bits(np.asarray(ad.tensor(column, copy=False))) == bits(values[offset:])
@@ -234,7 +234,7 @@ def test_batches_with_nulls(data, dtype, n, n_columns, offset, order):
     assert filled_.shape == expected.shape and bits(np.asarray(filled_)) == bits(expected)
     has_nulls = not valid[offset:].all()
     if has_nulls:
-        with pytest.raises(ad.ExchangeError, match="nulls among"):
+        with pytest.raises(ad.ExchangeError, match="nulls? among"):
             ad.tensor(batch, order=order)
     else:
         tensor = ad.tensor(batch, order=order)

@@ -235,7 +235,7 @@ def test_other_shape_or_permutation_is_refused():
         assert error.reason == "dtype" and "other indices" in str(error)
         assert ('order="C"' in error.hint) == (source is turned)  # only if following it helps
     stream = ad.array_stream([data, turned], schema=column.schema)
-    assert refused(stream.read_all).reason == "stream"
+    assert refused(stream.read_all).reason == "dtype"
     batch = ad.record_batch({"x": other}).schema
     with pytest.raises(ad.InvalidArrowError, match="other indices"):
         ad.Array.from_buffers(batch, 2, [None], children=[column])
