@@ -143,10 +143,21 @@ class Queue:
     It is created by ``SoftwareDevice.queue``, and closed by ``close`` or with the device.
     """
 
+    _all: WeakSet[Queue] = WeakSet()
+    _gate: Any = None  # that takes new queues, too
+
     def __init__(self, device_id: int = 0) -> None:
         self.device_id = device_id
         self.handle = call("queue_create", device_id)
         self._holds = 0
+        Queue._all.add(self)
+        if Queue._gate is not None:
+            Queue._gate.hold(self)
+
+    @classmethod
+    def _every(cls) -> list[Queue]:
+        """The queues that are not closed, in the order of their handles."""
+        return sorted((queue for queue in cls._all if queue.handle), key=lambda one: one.handle)
 
     @property
     def __arrowdev_queue__(self) -> tuple[int, int]:
@@ -164,6 +175,13 @@ class Queue:
         """Undo one ``hold``."""
         call("queue_release", self.handle)
         self._holds -= 1
+
+    def step(self) -> bool:
+        """Let one operation of a held queue go on, and return when it is done.
+
+        False: there is none, or it waits for another queue.
+        """
+        return bool(call("queue_step", self.handle))
 
     @contextmanager
     def held(self) -> Iterator[Queue]:

@@ -100,6 +100,39 @@ test_work_waits_for_the_gate(void)
 }
 
 static void
+test_steps_through_the_gate(void)
+{
+    uint64_t queue = new_queue(0);
+    uint64_t other = new_queue(0);
+    uint64_t event = new_event();
+    atomic_int n = 0;
+    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_INVALID_VALUE);
+    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_hold(other), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_NOT_READY);
+    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait(other, event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_step(other), AD_ENGINE_NOT_READY);
+    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_OK);
+    CHECK_INT(atomic_load(&n), 1);
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_NOT_READY);
+    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_step(other), AD_ENGINE_OK);
+    CHECK_INT(atomic_load(&n), 1);
+    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_OK);
+    CHECK_INT(atomic_load(&n), 2);
+    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_NOT_READY);
+    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_release(other), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(other);
+    finish(queue);
+}
+
+static void
 test_delay(void)
 {
     uint64_t queue = new_queue(0);
@@ -718,6 +751,7 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_not_started),
         CHECK_TEST(test_work_waits_for_the_gate),
+        CHECK_TEST(test_steps_through_the_gate),
         CHECK_TEST(test_delay),
         CHECK_TEST(test_queues_wait_for_events_and_queues),
         CHECK_TEST(test_handles_that_are_none),

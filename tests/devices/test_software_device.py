@@ -126,6 +126,18 @@ class TestMemory:
 
 
 class TestQueues:
+    def test_held_queue_does_one_operation(self, device):
+        queue, memory = device.queue(), device.empty(1)
+        with queue.held():
+            for value in (1, 2):
+                queue.fill(memory, value)
+            for value in (1, 2):
+                assert queue.step()
+                assert device.peek(memory) == bytes([value])
+            assert not queue.step()
+        with pytest.raises(ad.DeviceError):  # its gate is open
+            queue.step()
+
     def test_held_queue_runs_no_work(self, device):
         queue, memory = device.queue(), device.from_host(bytes(4))
         with queue.held():

@@ -209,6 +209,11 @@ int ad_engine_queue_synchronize(uint64_t queue, int64_t timeout_ms);
 int ad_engine_queue_hold(uint64_t queue);
 int ad_engine_queue_release(uint64_t queue);
 
+/* Let the first pending operation through a closed gate, and sleep until it is
+ * done. NOT_READY: there is none, or it waits for another queue, and stays
+ * pending. INVALID_VALUE if the gate is open. Blocks. */
+int ad_engine_queue_step(uint64_t queue);
+
 /* From now on each operation begins after this delay. */
 int ad_engine_queue_set_delay(uint64_t queue, int64_t microseconds);
 

@@ -28,7 +28,7 @@ typedef struct op {
 } op;
 
 /* A slot. Later queues reuse it, and it is never freed. Reuse does not reset
- * the two counters, so that a wait for an earlier queue stays correct. */
+ * the three counters, so that a wait for an earlier queue stays correct. */
 typedef struct queue {
     uint64_t handle; /* 0: not live; pending work may still run */
     uint32_t generation;
@@ -42,8 +42,10 @@ typedef struct queue {
     op *first;
     op *last;
     uint64_t n_submitted;
+    uint64_t n_begun;
     uint64_t n_done;
     int n_holds;
+    int n_steps;   /* operations that may pass the closed gate */
     int64_t delay; /* us */
     int error;     /* first error of its work */
 } queue;
@@ -124,6 +126,7 @@ ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out)
         q->tag = tag;
         q->data = data;
         q->n_holds = 0;
+        q->n_steps = 0;
         q->delay = 0;
         q->error = AD_ENGINE_OK;
         *out = q->handle;
@@ -162,6 +165,10 @@ await_op_locked(queue *q)
         int64_t deadline = INT64_MAX;
         if (ad_engine_.is_quitting || (o == NULL && q->handle == 0)) {
             return NULL;
+        }
+        if (o != NULL && q->n_steps > 0) {
+            q->n_steps--;
+            return o;
         }
         if (o != NULL && q->n_holds == 0) {
             if (o->kind != OP_WORK || q->delay == 0) {
@@ -228,6 +235,7 @@ worker_main(void *arg)
         if (q->first == NULL) {
             q->last = NULL;
         }
+        q->n_begun++;
         run_op_locked(q, o);
         ad_engine_mark_unref_locked(o->mark);
         free(o);
@@ -484,6 +492,34 @@ ad_engine_queue_release(uint64_t handle)
         pthread_cond_signal(&q->wake);
     } else {
         status = AD_ENGINE_INVALID_VALUE;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_queue_step(uint64_t handle)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    const op *o = q->first;
+    if (q->n_holds == 0) {
+        status = AD_ENGINE_INVALID_VALUE;
+    } else if (o == NULL || (o->kind == OP_WAIT && !o->mark->is_done)) {
+        status = AD_ENGINE_NOT_READY;
+    } else {
+        /* Steps of other threads pass before this one. */
+        uint64_t target = q->n_begun + (uint64_t)++q->n_steps;
+        int64_t deadline = ad_engine_deadline_locked(-1);
+        pthread_cond_signal(&q->wake);
+        while (q->n_done < target && status == AD_ENGINE_OK) {
+            if (!ad_engine_await_locked(deadline)) {
+                status = AD_ENGINE_TIMEOUT;
+            }
+        }
     }
     ad_engine_unlock();
     return status;

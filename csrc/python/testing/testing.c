@@ -185,6 +185,12 @@ answer(int code, int64_t *out)
     return code == AD_ENGINE_NOT_READY ? AD_ENGINE_OK : code;
 }
 
+/* Sets *out to 1 if an operation was done, to 0 if none is due. */
+CALL(queue_step)
+{
+    return answer(ad_engine_queue_step(a[0]), out);
+}
+
 CALL(queue_query)
 {
     return answer(ad_engine_queue_query(a[0]), out);
@@ -213,6 +219,13 @@ CALL(event_address)
     int code = ad_engine_event_address(a[0], &address);
     *out = (int64_t)(uintptr_t)address;
     return code;
+}
+
+/* The handle of the event at this address; 0: none. */
+CALL(event_at)
+{
+    *out = (int64_t)ad_engine_event_at(pointer(a[0]));
+    return AD_ENGINE_OK;
 }
 
 CALL(event_query)
@@ -251,6 +264,7 @@ static const struct {
     X(queue_set_delay, 2),
     X(queue_delay, 1),
     WAIT(queue_synchronize),
+    X(queue_step, 1),
     X(queue_query, 1),
     X(queue_wait, 2),
     X(queue_wait_queue, 2),
@@ -260,6 +274,7 @@ static const struct {
     X(event_destroy, 1),
     X(event_address, 1),
     X(event_record, 2),
+    X(event_at, 1),
     X(event_query, 1),
     WAIT(event_synchronize),
     X(event_arm, 1),
