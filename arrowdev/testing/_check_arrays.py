@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from functools import partial
 
 import arrowdev
-from arrowdev.testing import _host_read
+from arrowdev.testing import _host_read, _memory
 from arrowdev.testing._abi import (
     CALLBACKS,
     CAPSULES,
@@ -20,7 +21,9 @@ from arrowdev.testing._abi import (
     new_capsule,
     take,
 )
-from arrowdev.testing._leaks import leaks
+from arrowdev.testing._check_order import check_order
+from arrowdev.testing._leaks import Trace, happens, is_leaked
+from arrowdev.testing._memory import Untold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,17 +80,15 @@ def _at(path: str) -> str:
 def check_schema(report: Report, node: ArrowSchema, path: str = "") -> bool:
     """Check a tree; return False if it cannot be traversed."""
     at = _at(path)
+    if not _hold_readable(report, "schema.format", lambda: _host_read.text_at(node.format), at):
+        return False
     format = _host_read.text_at(node.format)
     sound = report.hold("schema.format", is_format(format), f"format is {format!r}{at}")
-    if node.name:
-        raw = ctypes.string_at(node.name)
-        report.hold(
-            "schema.name", raw.decode(errors="replace").encode() == raw, f"name is {raw!r}{at}"
-        )
-    _hold_readable(report, "schema.metadata", lambda: _host_read.metadata(node), at)
+    sound &= _hold_readable(report, "schema.name", lambda: _check_name(report, node, at), at)
+    sound &= _hold_readable(report, "schema.metadata", lambda: _host_read.metadata(node), at)
     unknown = node.flags & ~sum(_host_read.FLAGS)
     report.hold("schema.flags", unknown == 0, f"flags are {node.flags:#x}{at}")
-    if not _hold_readable(report, "schema.children", lambda: _host_read.children(node), at):
+    if not _hold_readable(report, "schema.children", lambda: list(_host_read.below(node)), at):
         return False
     expected = layout(format or "")[1]
     sound &= report.hold(
@@ -106,6 +107,12 @@ def check_schema(report: Report, node: ArrowSchema, path: str = "") -> bool:
         what = f"the format of the indices is {format!r}{at}"
         report.hold("schema.dictionary", format in _INTEGERS, what)
     return sound
+
+
+def _check_name(report: Report, node: ArrowSchema, at: str) -> None:
+    raw = _host_read.raw_text_at(node.name) if node.name else b""
+    is_text = raw.decode(errors="replace").encode() == raw
+    report.hold("schema.name", is_text, f"name is {raw!r}{at}")
 
 
 def _hold_readable(report: Report, rule: str, read: Callable[[], Any], at: str) -> bool:
@@ -132,7 +139,7 @@ def check_array(report: Report, schema: ArrowSchema, node: ArrowArray, path: str
         "array.nullable", nullable or node.null_count <= 0, f"null_count is {node.null_count}{at}"
     )
     sound &= _check_buffers(report, format, node, at)
-    if not _hold_readable(report, "array.children", lambda: _host_read.children(node), at):
+    if not _hold_readable(report, "array.children", lambda: list(_host_read.below(node)), at):
         return False
     sound &= report.hold(
         "array.children",
@@ -198,6 +205,21 @@ def _check_below(
             )
         sound &= check_array(report, child_schema, child, below)
     return sound
+
+
+def check_memory(report: Report, schema: ArrowSchema, array: Any) -> bool:
+    """Check the memory of a sound tree; return False if it cannot be used."""
+    device, node = (1, -1), array
+    if hasattr(array, "device_type"):
+        device, node = (array.device_type, array.device_id), array.array
+    try:
+        _memory.check_buffers(device, schema, node)
+    except _memory.Untold as error:
+        report.untry("device.memory", str(error))
+        return True
+    except _host_read.Malformed as error:
+        return report.hold("device.memory", False, str(error))
+    return report.hold("device.memory", True, "")
 
 
 def check_device(report: Report, struct: Any) -> None:
@@ -299,11 +321,26 @@ def capsules_of(report: Report, method: str, result: Any) -> tuple[CapsuleType, 
         found = get_name(capsule)
         if not report.hold("capsule.name", found == name.encode(), f"{found!r}, not {name!r}"):
             return None
-        node = inside(capsule, name)
+        node = report.attempt("capsule.live", _struct_of, capsule, name)
+        if node is None:
+            return None
         node = getattr(node, "array", node)
         if not report.hold("capsule.live", node.release, f"the {name} of {method} is released"):
             return None
     return tuple(capsules)
+
+
+def _struct_of(capsule: CapsuleType, name: str) -> Any:
+    found = inside(capsule, name)
+    return _host_read.struct_at(type(found), ctypes.addressof(found))
+
+
+def called(report: Report, method: str, obj: object, **keywords: Any) -> Any:
+    """Return what a method gives. The report knows in which part a crash is."""
+    report.begin(f"{method}()")
+    result = getattr(obj, method)(**keywords)
+    report.begin(f"the use of what {method}() gave")
+    return result
 
 
 def exported(
@@ -311,20 +348,12 @@ def exported(
 ) -> tuple[CapsuleType, ...] | None:
     """Return the capsules; None if the object refuses (no finding the first time)."""
     try:
-        result = getattr(obj, method)(**keywords)
+        result = called(report, method, obj, **keywords)
     except Exception as error:
         if "capsule.live" in report.held:
             report.hold("capsule.result", False, f"{method}: {type(error).__name__}: {error}")
         return None
     return capsules_of(report, method, result)
-
-
-def _leaks_schemas(method: str, obj: object) -> bool:
-    """Whether repeated exports of an object leak schemas; False if it cannot be exported again."""
-    try:
-        return leaks(getattr(obj, method))
-    except Exception:
-        return False
 
 
 def check_capsule_life(report: Report, method: str, make: Callable[[], object]) -> None:
@@ -335,38 +364,96 @@ def check_capsule_life(report: Report, method: str, make: Callable[[], object]) 
         if capsules is None:
             return
         names = NAMES[method]
-        watched = [Watched(inside(c, name)) for c, name in zip(capsules, names, strict=True)]
+        given = [inside(c, name) for c, name in zip(capsules, names, strict=True)]
+        watched = {name: Watched(struct) for name, struct in zip(names, given, strict=True)}
+        device = device_of(given[-1])
+        traces = {name: Trace(struct) for name, struct in zip(names, given, strict=True)}
         structs = [take(c, n) for c, n in zip(capsules, names, strict=True)] if consume else []
         del capsules, obj
         gc.collect()
-        counts = {name: w.calls for name, w in zip(names, watched, strict=True)}
         if consume:
+            counts = {name: w.calls for name, w in watched.items()}
             report.hold("capsule.consumed", not any(counts.values()), f"released: {counts}")
             for struct in structs:
                 node = getattr(struct, "array", struct)
                 if node.release:
                     call(node, "release")
         else:
-            # A producer may identify its own schemas and free them without reading the struct.
-            freed = counts.get("arrow_schema") == 0 and not _leaks_schemas(method, make())
-            once = all(
-                count == 1 or (name == "arrow_schema" and count == 0 and freed)
-                for name, count in counts.items()
-            )
-            report.hold("capsule.unconsumed", once, f"times that each was released: {counts}")
-        marked = all(w.marked for w in watched)
+            try:
+                for name, one in watched.items():
+                    _hold_unconsumed(
+                        report,
+                        name,
+                        one,
+                        partial(
+                            is_leaked,
+                            traces[name],
+                            lambda: partial(called, report, method, make()),
+                            device,
+                        ),
+                        device,
+                    )
+            except Untold as error:
+                report.untry("capsule.unconsumed", str(error))
+        marked = all(w.marked for w in watched.values())
         report.hold("release.marked", marked, f"release is not NULL after a call ({method})")
+
+
+def device_of(struct: Any) -> tuple[int, int]:
+    """Return the device of an array; that of a stream is known by its type alone."""
+    return getattr(struct, "device_type", 1), getattr(struct, "device_id", 0)
+
+
+def _hold_unconsumed(
+    report: Report,
+    name: str,
+    watched: Watched,
+    is_leaked: Callable[[], bool],
+    device: tuple[int, int],
+) -> None:
+    if name == "arrow_schema" and not watched.calls:
+        # A producer may identify its own schemas and free them without reading the struct.
+        report.hold("capsule.unconsumed", not is_leaked(), f"the {name} is leaked")
+        return
+    happens(lambda: watched.calls > 0, device)
+    n = watched.calls
+    report.hold("capsule.unconsumed", n == 1, f"the {name} is released {n} times")
 
 
 # --- data ---------------------------------------------------------------------------------------
 
 
 def snapshot(array: arrowdev.Array) -> Any:
-    """Return the bytes of all buffers on the host; None for memory that the host cannot read."""
-    if array.device_type != arrowdev.DeviceType.CPU:
+    """Return the present bytes of all buffers; None if nothing tells what the memory is.
+
+    Memory that is gone, which would crash the process or spoil the device, is a text.
+    """
+    device = (int(array.device_type), array.device_id)
+    if not _memory.is_told(device):
         return None
-    own = [None if b is None else bytes(memoryview(b)) for b in array.buffers]
-    return own, [snapshot(child) for child in array.children]
+    try:
+        array.synchronize()
+        own = [None if buffer is None else _present(device, buffer) for buffer in array.buffers]
+        below = [snapshot(child) for child in array.children]
+    except (_memory.Untold, arrowdev.ExchangeError):  # its event may be foreign, too
+        return None
+    return None if None in below else (own, below)
+
+
+def _present(device: tuple[int, int], buffer: arrowdev.Buffer) -> bytes | str:
+    try:
+        return _memory.bytes_at(device, buffer.data_ptr, buffer.nbytes or 0)
+    except _host_read.Malformed as error:
+        return str(error)
+
+
+def _lost(shown: Any) -> str | None:
+    """Return why some memory, of which there was a snapshot before, could not be read."""
+    if shown is None:
+        return "its memory is no longer live memory of the device"
+    own, below = shown
+    texts = (one if isinstance(one, str) else None for one in own)
+    return next(filter(None, (*texts, *map(_lost, below))), None)
 
 
 def array_of(capsules: tuple[CapsuleType, ...]) -> arrowdev.Array:
@@ -375,9 +462,14 @@ def array_of(capsules: tuple[CapsuleType, ...]) -> arrowdev.Array:
 
 
 def hold_same(report: Report, rule: str, array: arrowdev.Array, before: Any, what: str) -> None:
-    """Compare the data with an earlier snapshot, if the host can read them."""
-    if before is not None:
-        report.hold(rule, snapshot(array) == before, what)
+    """Compare the data with an earlier snapshot, where there could be one."""
+    if before is None:
+        where = _memory.name_of((array.device_type, array.device_id))
+        report.untry(rule, f"nothing tells here whether memory of {where} was freed")
+        return
+    after = snapshot(array)
+    gone = _lost(after)
+    report.hold(rule, after == before, f"{what}: {gone}" if gone else what)
 
 
 def _has_runtime(array: arrowdev.Array) -> bool:
@@ -397,7 +489,7 @@ def check_contents(report: Report, array: arrowdev.Array) -> bool:
         needs_runtime = error.reason in ("runtime", "event") and not _has_runtime(array)
         if not needs_runtime:
             return report.hold("array.contents", False, f"ExchangeError: {error}")
-        report.untried["array.contents"] = str(error)
+        report.untry("array.contents", str(error))
         return True
     except Exception as error:
         return report.hold("array.contents", False, f"{type(error).__name__}: {error}")
@@ -447,6 +539,22 @@ def check_children(report: Report, method: str, make: Callable[[], object]) -> N
         hold_same(report, "release.children", found, before, what)
 
 
+def check_event(report: Report, method: str, make: Callable[[], object]) -> None:
+    """Check that the event of a device array covers the work that writes it."""
+
+    def give() -> tuple[Any, Any, Any] | None:
+        obj = make()
+        capsules = exported(report, method, obj)
+        if capsules is None:
+            return None
+        schema, array = (inside(c, n) for c, n in zip(capsules, NAMES[method], strict=True))
+        return schema, array, (obj, capsules)
+
+    given = give()
+    if given is not None and hasattr(given[1], "device_type"):
+        check_order(report, given[1], give)
+
+
 def check_releases(report: Report, method: str, make: Callable[[], object]) -> None:
     """Release the schema and the array in either order, and look at the other one."""
     obj = make()
@@ -491,7 +599,7 @@ def check_lifetime(report: Report, method: str, make: Callable[[], object]) -> N
     hold_same(report, "capsule.consumed", first_array, before, what)
     second = None
     try:
-        second = capsules_of(report, method, getattr(obj, method)())
+        second = capsules_of(report, method, called(report, method, obj))
         report.hold("capsule.again", True, "")
     except Exception as error:
         report.hold("capsule.again", False, f"{type(error).__name__}: {error}")
@@ -541,7 +649,9 @@ def check_arguments(report: Report, method: str, make: Callable[[], object]) -> 
 def _check_requests(report: Report, method: str, make: Callable[[], object], own: Any) -> None:
     try:
         given = capsules_of(
-            report, method, getattr(make(), method)(requested_schema=own.__arrow_c_schema__())
+            report,
+            method,
+            called(report, method, make(), requested_schema=own.__arrow_c_schema__()),
         )
         found = None if given is None else _type_of(report, method, given)
         same = found is not None and found.equals(own)
@@ -550,7 +660,7 @@ def _check_requests(report: Report, method: str, make: Callable[[], object], own
         report.hold("capsule.requested", False, f"{type(error).__name__}: {error}")
     other = _other_fields(own)
     try:
-        capsules = getattr(make(), method)(requested_schema=other.__arrow_c_schema__())
+        capsules = called(report, method, make(), requested_schema=other.__arrow_c_schema__())
     except Exception:
         report.hold("capsule.incompatible", True, "")
     else:
@@ -568,12 +678,12 @@ def _other_fields(own: Any) -> Any:
 
 def _check_keywords(report: Report, method: str, make: Callable[[], object]) -> None:
     try:
-        getattr(make(), method)(arrowdev_unknown_keyword=None)
+        called(report, method, make(), arrowdev_unknown_keyword=None)
         report.hold("capsule.keyword_none", True, "")
     except Exception as error:
         report.hold("capsule.keyword_none", False, f"{type(error).__name__}: {error}")
     try:
-        getattr(make(), method)(arrowdev_unknown_keyword=1)
+        called(report, method, make(), arrowdev_unknown_keyword=1)
         report.hold("capsule.keyword", False, "it is accepted")
     except NotImplementedError:
         report.hold("capsule.keyword", True, "")
@@ -596,7 +706,9 @@ def check_structs(report: Report, method: str, make: Callable[[], object]) -> bo
     if hasattr(array, "device_type"):
         check_device(report, array)
         node = array.array
-    return check_schema(report, schema) and check_array(report, schema, node)
+    if not check_schema(report, schema) or not check_array(report, schema, node):
+        return False
+    return check_memory(report, schema, array)
 
 
 def check_export(report: Report, method: str, make: Callable[[], object]) -> None:
@@ -609,8 +721,11 @@ def check_export(report: Report, method: str, make: Callable[[], object]) -> Non
     check_capsule_life(report, method, make)
     if not sound or "release.marked" in report.findings:
         return
+    check_event(report, method, make)
+    if "device.order" in report.findings:
+        return  # which values are read is chance
     check_lifetime(report, method, make)
-    if "array.contents" in report.findings:
+    if {"array.contents", "release.independent", "release.lifetime"} & set(report.findings):
         return
     check_releases(report, method, make)
     if "release.schema" in report.findings:

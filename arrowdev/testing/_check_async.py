@@ -35,6 +35,11 @@ METHOD = "__arrowdev_async_device_stream__"
 
 NOTHING = "offers neither Arrow capsules, nor an async stream, nor DLPack, nor an array interface"
 
+
+class NoProducerError(TypeError):
+    """The function under test is no producer."""
+
+
 # How long an end is watched for forbidden calls, in seconds.
 PATIENCE = 0.1
 
@@ -169,7 +174,7 @@ def _check_reading(report: Report, make: Callable[[], Any]) -> list[Any] | None:
     run = _Run(report, make, [request(5)], [request(1), extract(), look, _LIMIT])
     is_over = run.over(*_READING)
     if run.is_function and run.failure and not run.handler.calls:
-        raise TypeError(f"{report.subject} {NOTHING}; called with a handler, {run.failure}")
+        raise NoProducerError(f"{report.subject} {NOTHING}; called with a handler, {run.failure}")
     arrays = run.handler.batches
     for i in range(len(arrays)):  # no name of an array is left behind
         check_contents(report, arrays[i])
@@ -251,7 +256,7 @@ def _check_bad_requests(report: Report, make: Callable[[], Any]) -> bool:
 
 def check_async(report: Report, make: Callable[[], Any]) -> None:
     """Check what `make` returns: an object with METHOD, or a function that takes the handler."""
-    own = Report(report.subject)  # without the findings about the object's other methods
+    own = report.part()  # without the findings about the object's other methods
     _check_in_turn(own, make)
     report.add(own)
 

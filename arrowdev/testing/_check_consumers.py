@@ -12,8 +12,10 @@ from arrowdev.testing import _check_async, step
 from arrowdev.testing._abi import call, get_name, set_name, take
 from arrowdev.testing._async_producer import ScriptedAsyncProducer
 from arrowdev.testing._check_arrays import NAMES
+from arrowdev.testing._check_order import Gate
 from arrowdev.testing._engine import EXT_DEV
 from arrowdev.testing._rules import BrokenRule
+from arrowdev.testing._software import SoftwareDevice
 from arrowdev.testing._spoiling import Batch, Column, DeviceArray, HostArray, Tensor
 from arrowdev.testing._streams import ScriptedStream
 
@@ -165,6 +167,28 @@ def _check_device(report: Report, consumer: Consumer, kind: type[Column]) -> Non
     consumer.drop()
 
 
+def _check_wait(report: Report, consumer: Consumer) -> None:
+    """Offer data that are not written yet: the queue is held until the consumer waits for it."""
+    device = SoftwareDevice._current
+    if device is None or consumer.read is None:
+        missing = "the software device" if device is None else "read="
+        report.untry("consumer.wait", f"it needs {missing}")
+        return
+    ready = device.array(VALUES, queue=device.queue(), with_event=False)
+    can_read = consumer.take(ready) and consumer.values() == VALUES
+    consumer.drop()
+    if not can_read:
+        report.untry("consumer.wait", "it does not read memory of the software device")
+        return
+    producer = device.array(VALUES, queue=ready.queue)
+    for backwards in (False, True):
+        with Gate(backwards) as gate, gate.stepped_if_blocked():
+            found = consumer.values() if consumer.take(producer) else consumer.error
+        consumer.drop()
+        report.hold("consumer.wait", found == VALUES, f"{found}, not {VALUES}")
+    producer.queue.close()
+
+
 def check_taken(report: Report, function: Any, read: Any) -> bool:
     """Check arrays and streams; return whether the consumer takes any kind of them."""
     consumer = Consumer(function, read)
@@ -181,6 +205,8 @@ def check_taken(report: Report, function: Any, read: Any) -> bool:
         for is_device in (False, True):
             taken |= _check_stream(report, consumer, kind, is_device)
         taken |= _check_push(report, consumer, kind)
+    if taken and not report.broken:
+        _check_wait(report, consumer)
     return taken
 
 

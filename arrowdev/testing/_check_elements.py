@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import reprlib
+from itertools import combinations
+from typing import NamedTuple
 
 import arrowdev
 from arrowdev.testing import _host_read
 from arrowdev.testing._abi import inside
-from arrowdev.testing._check_arrays import NAMES, array_of, capsules_of, exported
+from arrowdev.testing._check_arrays import NAMES, array_of, called, capsules_of, exported
 from arrowdev.testing._check_tensors import Exchanged, exchange_table
 from arrowdev.testing._spoiling import schema_of
 
@@ -40,9 +42,13 @@ MAX_ROWS = 1 << 12
 
 def _is_readable(report: Report, protocol: str) -> bool:
     broken = {finding.rule.id for finding in report.broken}
+    if "exports.usable" in broken:
+        return False
     if protocol in ("__dlpack__", EXCHANGE):
         return not broken & _UNUSABLE
     families = _OF_DICTS if protocol in TENSORS else _OF_ARROW
+    if families is _OF_ARROW and broken & {"device.memory", "device.order"}:
+        return False
     return not families & {id.partition(".")[0] for id in broken}
 
 
@@ -68,17 +74,82 @@ def _n_bytes(array: arrowdev.Array) -> int:
     return own + sum(map(_n_bytes, array.children))
 
 
-def _elements(obj: object, protocol: str) -> tuple[Any, Any] | None:
-    """Return shape and values, each None if unknown; None for what cannot be imported here."""
-    shape = None
+# Types that a tensor has, too. Of others the values are compared alone.
+_NUMBERS = {
+    "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32",
+    "I": "uint32", "l": "int64", "L": "uint64", "e": "float16", "f": "float32", "g": "float64",
+}  # fmt: skip
+_LISTS = ("+l", "+L", "+vl", "+vL", "+w")
+_EXTENSION = b"ARROW:extension:name"
+_STORED_AS_SHOWN = (None, b"arrow.fixed_shape_tensor")
+
+
+class _Elements(NamedTuple):
+    """What a protocol exports; None for what is unknown."""
+
+    type: str | None
+    shape: tuple[int, ...] | None
+    values: Any
+
+
+class _AtAddress:
+    """An array interface whose data are a buffer, with the address of the buffer."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self._buffer = arrowdev.tensor(memoryview(found["data"]).cast("B"))
+        where = self._buffer.data_ptr + (found.get("offset") or 0)
+        self.__array_interface__ = found | {"data": (where, True), "offset": None}
+
+
+def _shown(obj: object, protocol: str) -> Any:
+    if protocol == EXCHANGE:
+        return Exchanged(obj)
+    found = getattr(obj, protocol) if protocol == "__array_interface__" else None
+    if isinstance(found, dict) and isinstance(found.get("data"), (bytes, bytearray, memoryview)):
+        return _AtAddress(found)
+    return _Only(obj, protocol)
+
+
+def _elements(obj: object, protocol: str) -> _Elements | None:
+    """Return None for what cannot be imported here."""
+    type = shape = None
     try:
-        shown = Exchanged(obj) if protocol == EXCHANGE else _Only(obj, protocol)
-        shape = arrowdev.tensor(shown).shape if protocol in TENSORS else None
+        shown = _shown(obj, protocol)
+        if protocol in TENSORS:
+            tensor = arrowdev.tensor(shown)
+            type = tensor.dtype if tensor.dtype in _NUMBERS.values() else None
+            shape = tensor.shape
         array = arrowdev.array(shown)
         is_short = _n_bytes(array) <= MAX_BYTES
-        return shape, _on_host(array).to_pylist() if is_short else None
+        values = _on_host(array).to_pylist() if is_short else None
+        if protocol not in TENSORS:
+            type = _number_type(array.schema)
+            shape = None if type is None or values is None else _shape_of(values)
+        return _Elements(type, shape, values)
     except Exception:  # other rules are about refusals; values may have no equivalent in Python
-        return None if shape is None else (shape, None)
+        return None if shape is None else _Elements(type, shape, None)
+
+
+def _number_type(schema: arrowdev.Schema) -> str | None:
+    """Return the type of the numbers in an array of numbers, or of lists of them."""
+    while schema.format.partition(":")[0] in _LISTS:
+        if (schema.metadata or {}).get(_EXTENSION) not in _STORED_AS_SHOWN:
+            return None
+        schema = schema.children[0]
+    is_plain = _EXTENSION not in (schema.metadata or {}) and schema.dictionary is None
+    return _NUMBERS.get(schema.format) if is_plain else None
+
+
+def _shape_of(values: Any) -> tuple[int, ...] | None:
+    """Return the shape of nested lists; None if they have none, because of nulls or lengths."""
+    if not isinstance(values, list):
+        return ()
+    shapes = {_shape_of(value) for value in values}
+    if len(shapes) > 1 or None in shapes:
+        is_flat = all(not isinstance(value, list) for value in values)
+        return (len(values),) if is_flat else None
+    inner = shapes.pop() if shapes else ()
+    return (len(values), *(inner or ()))
 
 
 def _is_same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
@@ -104,16 +175,21 @@ def check_agreement(report: Report, spoken: Iterable[str], make: Callable[[], ob
     for protocol in protocols:
         elements = _elements(make(), protocol) if _is_readable(report, protocol) else None
         if elements is not None:
-            found.append((protocol, *elements))
-    for i, (protocol, shape, values) in enumerate(found):
-        for other, other_shape, other_values in found[:i]:
-            if shape is not None and other_shape is not None:
-                what = f"{other} has the shape {other_shape}, {protocol} {shape}"
-                report.hold("exports.same", shape == other_shape, what)
-            if values is not None and other_values is not None:
-                what = f"{other} has {reprlib.repr(other_values)}, {protocol} "
-                what += reprlib.repr(values)
-                report.hold("exports.same", _is_same(values, other_values), what)
+            found.append((protocol, elements))
+    for (one, first), (other, second) in combinations(found, 2):
+        _compare(report, one, first, other, second)
+
+
+def _compare(report: Report, one: str, first: _Elements, other: str, second: _Elements) -> None:
+    if first.type is not None and second.type is not None:
+        what = f"{one} has the type {first.type}, {other} {second.type}"
+        report.hold("exports.same", first.type == second.type, what)
+    if first.shape is not None and second.shape is not None:
+        what = f"{one} has the shape {first.shape}, {other} {second.shape}"
+        report.hold("exports.same", first.shape == second.shape, what)
+    if first.values is not None and second.values is not None:
+        what = f"{one} has {reprlib.repr(first.values)}, {other} {reprlib.repr(second.values)}"
+        report.hold("exports.same", _is_same(first.values, second.values), what)
 
 
 # --- requested types ----------------------------------------------------------------------------
@@ -174,7 +250,7 @@ def check_cast(report: Report, method: str, make: Callable[[], Any]) -> None:
         request = _smaller(own)
         if request is None:
             return
-        given = getattr(make(), method)(requested_schema=request)
+        given = called(report, method, make(), requested_schema=request)
     except Exception:  # it may refuse
         return
     capsules = capsules_of(report, method, given)

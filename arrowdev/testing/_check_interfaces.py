@@ -8,7 +8,7 @@ import re
 from math import prod
 from operator import index
 
-from arrowdev.testing import _dlpack
+from arrowdev.testing import _dlpack, _host_read
 from arrowdev.testing._check_arrays import dirty_the_heap
 from arrowdev.testing._check_tensors import export, is_buffer_readonly
 from arrowdev.testing._report import Report
@@ -234,20 +234,24 @@ def _contents(found: dict[str, Any]) -> bytes | None:
         first = sum(step for step in steps if step < 0)
         last = sum(step for step in steps if step > 0)
     n_bytes = last - first + size
-    return ctypes.string_at(data[0] + first, n_bytes) if n_bytes <= MAX_BYTES else None
+    return _host_read.read(data[0] + first, n_bytes) if n_bytes <= MAX_BYTES else None
 
 
 def _check_again(report: Report, name: str, obj: object) -> None:
     """Read the attribute, drop it, and read it again."""
     found = getattr(obj, name)
     before = _said(name, found)
-    contents = _contents(found) if name == HOST else None
+    try:
+        contents = _contents(found) if name == HOST else None
+    except _host_read.Malformed as error:
+        report.hold("interface.data", False, str(error))
+        return
     del found
     gc.collect()
     dirty_the_heap()
     if contents is not None:
-        same = _contents(before) == contents
-        report.hold("interface.lifetime", same, "other data when the dict was gone")
+        after = report.attempt("interface.lifetime", _contents, before)
+        report.hold("interface.lifetime", after == contents, "other data when the dict was gone")
     after = getattr(obj, name)
     if report.hold("interface.again", isinstance(after, dict), f"then {after!r}"):
         said = _said(name, after)
@@ -268,7 +272,7 @@ def check_interface(report: Report, name: str, make: Callable[[], object]) -> No
     """Check one of the three attributes. Malformed values are not used further."""
     obj = make()
     found = getattr(obj, name)
-    own = Report(report.subject)  # without the findings about the object's other dicts
+    own = report.part()  # without the findings about the object's other dicts
     if check_dict(own, name, found) and not own.findings:
         if isinstance(found.get("data"), tuple) and _is_readonly(obj):
             flag = found["data"][1]

@@ -14,12 +14,14 @@ from arrowdev.testing._check_arrays import (
     check_capsule_life,
     check_contents,
     check_device,
+    check_memory,
     check_schema,
     dirty_the_heap,
     exported,
     release_watched,
     snapshot,
 )
+from arrowdev.testing._check_order import check_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def _matches(report: Report, schema: ArrowSchema, array: Any, i: int) -> bool:
     """The findings about one array's structs, under the stream's own rule as well."""
     before = set(report.findings)
     node = getattr(array, "array", array)
-    sound = check_array(report, schema, node, f"array {i}")
+    sound = check_array(report, schema, node, f"array {i}") and check_memory(report, schema, array)
     broken = sorted(set(report.findings) - before)
     report.hold("stream.same_schema", sound or not broken, f"array {i}: {', '.join(broken)}")
     return sound
@@ -164,6 +166,35 @@ def check_releases(report: Report, method: str, make: Callable[[], object]) -> N
             release_watched(report, struct)
 
 
+class _First:
+    """The schema and the first array of a new stream, which are released with this."""
+
+    def __init__(self, report: Report, method: str, make: Callable[[], object]) -> None:
+        self.stream = _open(report, method, make)
+        self.schema = None if self.stream is None else _get_schema(report, self.stream)
+        self.array = None if self.schema is None else _get_next(report, self.stream, 0)
+
+    def __del__(self) -> None:
+        for struct in (self.array, self.schema, self.stream):
+            node = getattr(struct, "array", struct)
+            if node is not None and node.release:
+                call(node, "release")
+
+
+def check_event(report: Report, method: str, make: Callable[[], object]) -> None:
+    """Check that the event of the first array covers the work that writes it."""
+
+    def give() -> tuple[ArrowSchema, Any, Any] | None:
+        first = _First(report, method, make)
+        if first.schema is None or first.array is None:
+            return None
+        return first.schema, first.array, first
+
+    given = give()
+    if given is not None and hasattr(given[1], "device_type"):
+        check_order(report, given[1], give)
+
+
 def check_failing(report: Report, method: str, make: Callable[[], object]) -> None:
     """Check a stream that fails: its code, its message, its release."""
     stream = _open(report, method, make)
@@ -193,6 +224,7 @@ def check_stream(report: Report, method: str, make: Callable[[], object]) -> Non
     if {"capsule.result", "capsule.live", "stream.callbacks"} & set(report.findings):
         return
     if not report.broken:
+        check_event(report, method, make)
         check_releases(report, method, make)
     check_capsule_life(report, method, make)
     if not {"schema.format", "schema.children", "stream.schema"} & set(report.findings):

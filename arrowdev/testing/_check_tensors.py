@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import weakref
 from ctypes import PYFUNCTYPE, c_int, c_int32, c_void_p, py_object
 from functools import partial
 
-from arrowdev.testing import _dlpack
+from arrowdev.testing import _dlpack, _memory
 from arrowdev.testing._abi import decref, new_capsule
 from arrowdev.testing._check_arrays import dirty_the_heap
 from arrowdev.testing._dlpack import DELETER, DLManagedTensorVersioned
-from arrowdev.testing._leaks import leaks
+from arrowdev.testing._host_read import Malformed
+from arrowdev.testing._leaks import Trace, happens, is_leaked, settle
+from arrowdev.testing._memory import Untold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ def n_elements(tensor: Any) -> int:
 
 
 def nbytes_compact(tensor: Any) -> int | None:
-    """Return the bytes of a host tensor that is contiguous in either order, else None."""
-    if tensor.device.type != 1:
-        return None
+    """Return the bytes of a tensor that is contiguous in C order, else None."""
     expected: list[int] = []
     step = 1
     shape = _dlpack.extents(tensor, "shape") or ()
@@ -57,13 +56,24 @@ def nbytes_compact(tensor: Any) -> int | None:
     return (step * bits + 7) // 8 if is_compact else None
 
 
-def contents(struct: Any) -> bytes | None:
-    """Return the bytes of a contiguous tensor on the host."""
+def device_of(struct: Any) -> tuple[int, int]:
+    device = struct.tensor.device
+    return device.type, device.id
+
+
+def contents(struct: Any) -> bytes | str | None:
+    """Return the bytes of a contiguous tensor; a text for memory that is gone.
+
+    None for a tensor with gaps. Untold where nothing tells what the memory is.
+    """
     tensor = struct.tensor
     size = nbytes_compact(tensor)
     if not size or not tensor.data:
         return None
-    return ctypes.string_at(tensor.data + tensor.byte_offset, size)
+    try:
+        return _memory.bytes_at(device_of(struct), tensor.data + tensor.byte_offset, size)
+    except Malformed as error:
+        return str(error)
 
 
 def check_struct(report: Report, struct: Any) -> bool:
@@ -76,7 +86,11 @@ def check_struct(report: Report, struct: Any) -> bool:
     is_there = tensor.ndim == 0 or (tensor.ndim > 0 and tensor.shape)
     if not report.hold("dlpack.shape", is_there, f"ndim is {tensor.ndim}, shape NULL"):
         return False
-    shape = _dlpack.extents(tensor, "shape") or ()
+    try:
+        shape = _dlpack.extents(tensor, "shape") or ()
+        _dlpack.extents(tensor, "strides")
+    except Malformed as error:
+        return report.hold("dlpack.shape", False, str(error))
     sound = report.hold("dlpack.shape", all(n >= 0 for n in shape), f"the shape is {shape}")
     has_strides = tensor.ndim == 0 or tensor.strides
     report.hold("dlpack.strides", has_strides, f"strides are NULL, ndim is {tensor.ndim}")
@@ -86,7 +100,31 @@ def check_struct(report: Report, struct: Any) -> bool:
     is_type = dtype.bits > 0 and dtype.lanes > 0 and (dtype.code != 6 or dtype.bits == 8)
     what = f"code {dtype.code}, bits {dtype.bits}, lanes {dtype.lanes}"
     report.hold("dlpack.dtype", is_type, what)
+    if sound and tensor.data and n > 0:
+        sound = _check_data(report, struct)
     return sound
+
+
+def _check_data(report: Report, struct: Any) -> bool:
+    """Check that the memory from the first to the last element is that of the device."""
+    tensor = struct.tensor
+    size = (tensor.dtype.bits * tensor.dtype.lanes + 7) // 8
+    shape = _dlpack.extents(tensor, "shape") or ()
+    strides = _dlpack.extents(tensor, "strides")
+    first, last = 0, size
+    if strides is None:
+        last = n_elements(tensor) * tensor.dtype.bits * tensor.dtype.lanes // 8
+    else:
+        ways = [(n - 1) * step * size for n, step in zip(shape, strides, strict=True)]
+        first, last = sum(w for w in ways if w < 0), size + sum(w for w in ways if w > 0)
+    try:
+        at = tensor.data + tensor.byte_offset + first
+        _memory.check_range(device_of(struct), at, last - first)
+    except Untold:
+        return True
+    except Malformed as error:
+        return report.hold("dlpack.data", False, str(error))
+    return True
 
 
 # --- capsules ----------------------------------------------------------------------------------
@@ -115,28 +153,15 @@ def opened(report: Report, capsule: Any) -> Any:
     return report.attempt("dlpack.name", _dlpack.inside, capsule)
 
 
-def is_gone(reference: Any) -> bool:
-    """Whether an object died after its capsules: nothing else keeps its memory."""
-    return reference is not None and reference() is None
-
-
-def reference_to(obj: Any) -> Any:
-    try:
-        return weakref.ref(obj)
-    except TypeError:
-        return None
-
-
 def check_life(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
     for consume in (False, True):
-        obj = make()
-        reference = reference_to(obj)
-        capsule = export(obj, **keywords)
-        del obj
+        capsule = export(make(), **keywords)
         struct = opened(report, capsule)
         if struct is None:
             return
         watched = Watched(struct)
+        trace = Trace(struct)
+        device = device_of(struct)
         if consume:
             _dlpack.take(capsule)
         del capsule
@@ -146,21 +171,52 @@ def check_life(report: Report, make: Callable[[], Any], keywords: dict[str, Any]
             if watched.calls == 0:
                 _dlpack.delete(struct)
         else:
-            # A producer may identify its own deleter and call it without reading the struct.
-            freed = watched.calls == 0 and is_gone(reference)
-            once = watched.calls == 1 or (freed and not leaks(partial(export, make(), **keywords)))
-            report.hold("dlpack.unconsumed", once, f"{watched.calls} times")
+            _hold_unconsumed(report, watched, trace, lambda: _again(make(), keywords), device)
+
+
+def _again(obj: Any, keywords: dict[str, Any]) -> Callable[[], object]:
+    return partial(export, obj, **keywords)
+
+
+def _hold_unconsumed(
+    report: Report,
+    watched: Watched,
+    trace: Trace,
+    exporter: Callable[[], Callable[[], object]],
+    device: tuple[int, int],
+) -> None:
+    """Check the end of a tensor whose capsule is gone."""
+    # A producer may identify its own deleter and call it without reading the struct.
+    try:
+        happens(lambda: watched.calls > 0 or trace.is_changed(), device)
+        is_over = watched.calls == 1 or (
+            watched.calls == 0 and not is_leaked(trace, exporter, device)
+        )
+    except Untold as error:
+        report.untry("dlpack.unconsumed", str(error))
+    else:
+        report.hold("dlpack.unconsumed", is_over, f"{watched.calls} times")
 
 
 def check_lifetime(report: Report, make: Callable[[], Any], keywords: dict[str, Any]) -> None:
     obj = make()
     capsule = obj.__dlpack__(**keywords)
     struct = _dlpack.take(capsule)
-    before = contents(struct)
+    try:
+        settle(device_of(struct))  # so that the data are written
+        before = contents(struct)
+    except Untold:
+        where = _memory.name_of(device_of(struct))
+        report.untry("dlpack.lifetime", f"nothing tells here whether memory of {where} was freed")
+        _dlpack.delete(struct)
+        return
     del obj, capsule
     gc.collect()
     dirty_the_heap()
-    same = contents(struct) == before
+    try:
+        same = contents(struct) == before
+    except Untold:
+        same = False
     report.hold("dlpack.lifetime", same, "other data after the object was gone")
     _dlpack.delete(struct)
 
@@ -443,7 +499,7 @@ def check_dlpack(report: Report, make: Callable[[], Any]) -> None:
 def _check_method(report: Report, make: Callable[[], Any]) -> bool:
     """Check ``__dlpack__``; return False if its structs are malformed."""
     keywords = check_versions(report, make)
-    if {"dlpack.name", "dlpack.shape", "dlpack.version"} & set(report.findings):
+    if {"dlpack.name", "dlpack.shape", "dlpack.version", "dlpack.data"} & set(report.findings):
         return False
     if keywords is not None:
         check_life(report, make, keywords)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import gc
 import inspect
 from contextlib import contextmanager
+from functools import partial
 
 from arrowdev._core import _shown
 from arrowdev.testing._check_arrays import check_export, check_schema_method
 from arrowdev.testing._check_async import METHOD as ASYNC
-from arrowdev.testing._check_async import NOTHING, check_async, check_async_failing
+from arrowdev.testing._check_async import (
+    NOTHING,
+    NoProducerError,
+    check_async,
+    check_async_failing,
+)
 from arrowdev.testing._check_consumers import check_taken, check_tensors_taken
 from arrowdev.testing._check_elements import check_agreement, check_cast
 from arrowdev.testing._check_interfaces import CUDA, HOST, SYCL, check_interface, is_shown
 from arrowdev.testing._check_streams import check_failing, check_stream
 from arrowdev.testing._check_tensors import check_dlpack
-from arrowdev.testing._report import FactoryError, Report
+from arrowdev.testing._report import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ STREAMS = ("__arrow_c_stream__", "__arrow_c_device_stream__")
 # Rules that an object without exportable data can hold.
 WITHOUT_DATA = {
     "dlpack.device", "dlpack.refusal", "dlpack.exchange", "dlpack.exchange_error",
-    "exports.exception",
+    "exports.usable",
 }  # fmt: skip
 
 
@@ -57,20 +63,6 @@ def _offers(obj: object, name: str) -> bool:
         return True
 
 
-def _marked(factory: Callable[[], Any]) -> Callable[[], Any]:
-    """Return the factory, with its exceptions told from those of the objects."""
-
-    def make() -> Any:
-        try:
-            return factory()
-        except (Exception, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise FactoryError(error) from error
-
-    return make
-
-
 def _name(obj: object) -> str:
     """Return the full name of a class or function, or of the class of another object."""
     named: Any = obj if isinstance(obj, type) or inspect.isroutine(obj) else type(obj)
@@ -78,19 +70,46 @@ def _name(obj: object) -> str:
     return _shown(f"{module}.{named.__qualname__}" if module else named.__qualname__)
 
 
+class _Factory:
+    """The caller's function, whose own error is no fault of the object."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self.error: BaseException | None = None
+
+    def __call__(self) -> Any:
+        try:
+            return self._make()
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _guarded(report: Report, what: str, make: _Factory, check: Callable[[], object]) -> None:
+    """Run a check; what it raises is a finding, unless the factory has raised it."""
+    report.begin(what)
+    try:
+        check()
+    except (KeyboardInterrupt, NoProducerError):
+        raise
+    except BaseException as error:  # a panic of Rust is not an Exception
+        if error is make.error:
+            raise
+        report.hold("exports.usable", False, f"{what}: {type(error).__name__}: {error}")
+    else:
+        report.hold("exports.usable", True, "")
+
+
 def producer_report(
-    factory: Callable[[], Any], *, failing: Callable[[], Any] | None = None
+    factory: Callable[[], Any],
+    *,
+    failing: Callable[[], Any] | None = None,
+    observer: Callable[..., None] | None = None,
 ) -> Report:
     """Return the report of ``check_producer`` without raising."""
-    try:
-        return _producer_report(_marked(factory), failing and _marked(failing))
-    except FactoryError as error:
-        raise error.raised from error.raised.__cause__
-
-
-def _producer_report(factory: Callable[[], Any], failing: Callable[[], Any] | None) -> Report:
-    obj = factory()
-    report = Report(_name(obj))
+    make = _Factory(factory)
+    obj = make()
+    report = Report(_name(obj), observer=observer)
     spoken = [name for name in (*ARRAYS, *STREAMS, ASYNC, "__dlpack__") if _offers(obj, name)]
     spoken += [name for name in INTERFACES if is_shown(obj, name)]
     if _offers(obj, "__arrow_c_schema__"):
@@ -101,27 +120,27 @@ def _producer_report(factory: Callable[[], Any], failing: Callable[[], Any] | No
         raise TypeError(f"{report.subject} {NOTHING}")
     del obj
     with _quick_collection():
-        report.guard("exports.exception", _check_methods, report, spoken, factory, failing)
+        for method in spoken:
+            _guarded(report, method, make, partial(_check_method, report, method, make))
+            what = f"{method} with a requested type"
+            _guarded(report, what, make, partial(check_cast, report, method, make))
+        what = "the comparison of the protocols"
+        _guarded(report, what, make, partial(check_agreement, report, spoken, make))
+        if failing is not None:
+            fail = _Factory(failing)
+            what = "the failing object"
+            _guarded(report, what, fail, partial(_check_failing, report, spoken, fail))
     if report.held <= WITHOUT_DATA and not report.broken:
         raise TypeError(f"{report.subject} refuses all that it offers: {', '.join(spoken)}")
     return report
 
 
-def _check_methods(
-    report: Report,
-    spoken: list[str],
-    factory: Callable[[], Any],
-    failing: Callable[[], Any] | None,
-) -> None:
-    for method in spoken:
-        _check_method(report, method, factory)
-        check_cast(report, method, factory)
-    check_agreement(report, spoken, factory)
+def _check_failing(report: Report, spoken: list[str], make: _Factory) -> None:
     for method in STREAMS:
-        if failing is not None and _offers(failing(), method):
-            check_failing(report, method, failing)
-    if failing is not None and ASYNC in spoken:
-        check_async_failing(report, failing)
+        if _offers(make(), method):
+            check_failing(report, method, make)
+    if ASYNC in spoken:
+        check_async_failing(report, make)
 
 
 def _check_method(report: Report, method: str, factory: Callable[[], Any]) -> None:
@@ -149,8 +168,8 @@ def check_producer(
     """Try every rule that an object with Arrow or DLPack methods, or an interface dict, can break.
 
     Every protocol of the object is used in every way that the rules cover: consumed and
-    unconsumed, released early and late, with each keyword. Host memory is read directly, device
-    memory only by ``validate(level="full")``. An object may also be a schema alone.
+    unconsumed, released early and late, with each keyword. An object may also be a schema alone.
+    Order and lifetime of device memory are tried inside the block of a ``software_device()``.
 
     An async stream is an object with ``__arrowdev_async_device_stream__``, or a function that
     takes the capsule of a handler; either may return a coroutine. If it makes no call, each wait
@@ -172,7 +191,7 @@ def check_producer(
     -------
     Report
         ``held``: ids of the rules that were checked and held; ``findings``: the others;
-        ``untried``: those that this machine cannot check.
+        ``untried``: those that cannot be checked here, and why.
 
     Raises
     ------
@@ -188,10 +207,16 @@ def check_producer(
 
 
 def consumer_report(
-    consume: Callable[[Any], Any], *, read: Callable[[Any], Any] | None = None
+    consume: Callable[[Any], Any],
+    *,
+    read: Callable[[Any], Any] | None = None,
+    observer: Callable[..., None] | None = None,
 ) -> Report:
     """Return the report of ``check_consumer`` without raising."""
-    report = Report(_shown(getattr(consume, "__qualname__", repr(consume))))
+    report = Report(
+        _shown(getattr(consume, "__qualname__", repr(consume))), observer=observer
+    )
+    report.begin("the consumer")
     with _quick_collection():
         taken = False
         for check in (check_taken, check_tensors_taken):

@@ -19,6 +19,7 @@ from ctypes import (
 )
 
 from arrowdev.testing._abi import get_name, get_pointer, mark_used
+from arrowdev.testing._host_read import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def extents(tensor: DLTensor, field: str) -> tuple[int, ...] | None:
     address = getattr(tensor, field)
     if not address:
         return None
-    return tuple((c_int64 * tensor.ndim).from_address(address))
+    return tuple((c_int64 * tensor.ndim).from_buffer_copy(read(address, 8 * tensor.ndim)))
 
 
 def dtype_name(dtype: DLDataType) -> str:

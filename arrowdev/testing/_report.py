@@ -9,7 +9,7 @@ from arrowdev.testing._rules import RULES, Rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from typing import Any
 
 
@@ -29,14 +29,6 @@ class ConformanceError(AssertionError):
     """A library does not conform to the specification."""
 
 
-class FactoryError(BaseException):
-    """The user's factory raised what is no Exception: pytest's skip, for instance."""
-
-    def __init__(self, raised: BaseException) -> None:
-        super().__init__(raised)
-        self.raised = raised
-
-
 @dataclass
 class Report:
     """The findings of a check.
@@ -49,9 +41,30 @@ class Report:
     held: set[str] = field(default_factory=set)
     findings: dict[str, Finding] = field(default_factory=dict)
     untried: dict[str, str] = field(default_factory=dict)
+    observer: Callable[..., None] | None = field(default=None, repr=False, compare=False)
+    """Called with the name and the arguments of ``hold``, ``untry`` and ``begin``."""
+
+    def begin(self, what: str) -> None:
+        """Say what is done next, in case that it ends the process."""
+        self._tell("begin", what)
+
+    def _tell(self, name: str, *arguments: Any) -> None:
+        if self.observer is not None:
+            self.observer(name, *arguments)
+
+    def part(self) -> Report:
+        """Return a report of the same object, for ``add``."""
+
+        def begin(name: str, *arguments: Any) -> None:
+            if name == "begin":
+                self._tell(name, *arguments)
+
+        return Report(self.subject, observer=begin)
 
     def hold(self, id: str, is_held: object, what: str) -> bool:
         """Record that a rule was checked; `what` describes the fault if the rule is broken."""
+        self._tell("hold", id, bool(is_held), what)
+        self.untried.pop(id, None)
         if is_held:
             if id not in self.findings:
                 self.held.add(id)
@@ -60,13 +73,20 @@ class Report:
             self.findings.setdefault(id, Finding(RULES[id], _shown(what)))
         return bool(is_held)
 
+    def untry(self, id: str, why: str) -> None:
+        """Record that a rule cannot be checked; no effect if it was checked elsewhere."""
+        self._tell("untry", id, why)
+        if id not in self.held and id not in self.findings:
+            self.untried[id] = why
+
     def add(self, other: Report) -> None:
         """Add the contents of another report."""
         for id in other.held:
             self.hold(id, True, "")
         for id, finding in other.findings.items():
             self.hold(id, False, finding.what)
-        self.untried |= other.untried
+        for id, why in other.untried.items():
+            self.untry(id, why)
 
     def attempt(self, id: str, call: Any, *arguments: Any, **keywords: Any) -> Any:
         """Return the result of the call; None, with a finding, if it raises."""
@@ -83,7 +103,7 @@ class Report:
         """
         try:
             result = call(*arguments)
-        except (Exception, KeyboardInterrupt, FactoryError):
+        except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:
             self.hold(id, False, f"{type(error).__name__}: {error}")

@@ -47,7 +47,11 @@ def _rules(*rows: tuple[str, ...]) -> dict[str, Rule]:
     return {row[0]: Rule(*row) for row in rows}  # type: ignore[arg-type]
 
 
+# Of both ends. The command finds it, as a check in the same process ends with it.
+_ALIVE = ("process.alive", "nothing that is called ends the process", CAPSULE + "Export Protocol")
+
 PRODUCER_RULES = _rules(
+    _ALIVE,
     # --- capsules of both kinds
     ("capsule.result", "an array is exported as two capsules, a schema or a stream as one",
      CAPSULE + "ArrowArray Export"),
@@ -76,7 +80,7 @@ PRODUCER_RULES = _rules(
     ("schema.format", "format is a format string of the interface",
      DATA + "ArrowSchema.format"),
     ("schema.name", "name is NULL or UTF-8", DATA + "ArrowSchema.name"),
-    ("schema.metadata", "metadata is NULL, or has no negative count or length",
+    ("schema.metadata", "metadata is NULL, or its counts and lengths are possible",
      DATA + "ArrowSchema.metadata"),
     ("schema.flags", "only defined flags are set", DATA + "ArrowSchema.flags"),
     ("schema.children", "the number of children fits the format, and none is NULL or released",
@@ -103,10 +107,10 @@ PRODUCER_RULES = _rules(
      DATA + "ArrowArray.dictionary"),
     ("array.contents", "the contents of the buffers are valid for the format: offsets, type "
      "ids, indices, UTF-8, null_count", COLUMNAR + "Physical Memory Layout"),
-    ("exports.same", "all protocols of an object export the same elements in the same shape",
+    ("exports.same", "all protocols of an object export the same elements: type, shape, values",
      CAPSULE + "Export Protocol"),
-    ("exports.exception", "no export raises an exception that ends the program, such as "
-     "SystemExit", PYTHON + "Exception hierarchy"),
+    ("exports.usable", "what an object exports can be used without an error, and no export "
+     "raises SystemExit", CAPSULE + "Export Protocol"),
     # --- lifetime
     ("release.marked", "release marks its struct as released",
      DATA + "Release callback semantics"),
@@ -124,6 +128,10 @@ PRODUCER_RULES = _rules(
     ("device.type", "device_type is a defined device type", DEVICE + "ArrowDeviceType"),
     ("device.id", "the device_id of a CPU array is -1",
      DEVICE + "ArrowDeviceArray.device_id", "should"),
+    ("device.memory", "the buffers are memory of the device that the array names, and long enough",
+     DEVICE + "ArrowDeviceArray.device_type"),
+    ("device.order", "the data are written once sync_event is done, or already if it is NULL",
+     DEVICE + "Synchronization event types"),
     ("device.event", "sync_event is NULL if the device type has no events",
      DEVICE + "Synchronization event types"),
     ("device.reserved", "reserved is zero", DEVICE + "ArrowDeviceArray.reserved"),
@@ -246,6 +254,7 @@ PRODUCER_RULES = _rules(
 )  # fmt: skip
 
 CONSUMER_RULES = _rules(
+    _ALIVE,
     ("consumer.release", "a consumed struct is released once, and not leaked",
      DATA + "Release callback semantics"),
     ("consumer.release_schema", "the schema is released once",
@@ -258,6 +267,8 @@ CONSUMER_RULES = _rules(
     ("consumer.name", "a capsule with another name is refused", CAPSULE + "Capsule names"),
     ("consumer.malformed", "an array that the consumer refuses is released, too",
      DATA + "Release callback semantics"),
+    ("consumer.wait", "data are read after sync_event is done",
+     DEVICE + "Synchronization event types"),
     ("consumer.device", "device memory is not read as host memory",
      DEVICE + "ArrowDeviceArray.device_type"),
     ("consumer.reserved", "reserved is ignored", DEVICE + "ArrowDeviceArray.reserved"),

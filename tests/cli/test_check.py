@@ -65,8 +65,8 @@ def test_command_refuses_options_without_effect(arguments, message):
 def test_command_on_an_object_that_ends_the_program():
     done = command("check", "broken_ends.Exits('__arrow_c_array__')")
     assert done.returncode == 1, done.stderr
-    assert "BROKEN: exports.exception\n" in done.stdout
-    assert "found: SystemExit: 0" in done.stdout
+    assert "BROKEN: exports.usable\n" in done.stdout
+    assert "found: __arrow_c_array__: SystemExit: 0" in done.stdout
     done = command("check", "__import__('sys').exit(0)")
     assert done.returncode == 2 and done.stderr.endswith("SystemExit: 0\n")
     done = command("check", "broken_ends.Exits('__dlpack__', raised=KeyboardInterrupt)")

@@ -85,7 +85,10 @@ class Consumer:
     def release(self, struct, fault):
         node = getattr(struct, "array", struct)
         if node.release and not self.has(fault):
+            again = type(node).from_buffer_copy(node)
             _abi.call(node, "release")
+            if self.has("twice"):
+                _abi.call(again, "release")
 
     def array(self, schema_capsule, array_capsule, name):
         array = self.take(array_capsule, name)

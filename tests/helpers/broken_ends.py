@@ -5,8 +5,11 @@ The correct ones are those of arrowdev.testing; `spoil` changes a struct before 
 
 import ctypes
 import errno
+import mmap
+import os
+import struct
 import threading
-from ctypes import PYFUNCTYPE, c_int32, c_int64, c_void_p
+from ctypes import PYFUNCTYPE, c_int, c_int32, c_int64, c_void_p
 
 import arrowdev as ad
 from arrowdev.testing import (
@@ -147,6 +150,30 @@ def misaligned(found):
     return [found[0], at]
 
 
+def set_metadata(*numbers, after=b""):
+    """Metadata of these counts and lengths."""
+    return set_schema(metadata=text(struct.pack(f"={len(numbers)}i", *numbers) + after))
+
+
+def unmapped(found):
+    """Data in memory of which the second page is gone."""
+    size = mmap.PAGESIZE
+    anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    where = mapped(None, 2 * size, mmap.PROT_READ | mmap.PROT_WRITE, anonymous, -1, 0)
+    at = where + size - 16
+    ctypes.memmove(at, found[1], 16)
+    protected(where + size, size, 0)
+    return [found[0], at]
+
+
+mapped = ctypes.CFUNCTYPE(
+    c_void_p, c_void_p, ctypes.c_size_t, c_int, c_int, c_int, ctypes.c_long, use_errno=True
+)(("mmap", ctypes.CDLL(None)))
+protected = ctypes.CFUNCTYPE(c_int, c_void_p, ctypes.c_size_t, c_int)(
+    ("mprotect", ctypes.CDLL(None))
+)
+
+
 def nulls_against_the_schema(column):
     column.schema.struct.flags = 0
     column.array.struct.null_count = 1
@@ -245,6 +272,35 @@ class LeaksSchemas:
 malloc = ctypes.CFUNCTYPE(c_void_p, ctypes.c_size_t)(("malloc", ctypes.CDLL(None)))
 
 
+class ReleasesTwice(Host):
+    """The capsule's destructor releases the array again, although it is marked."""
+
+    def give(self, column):
+        node = column.array.struct
+
+        def destroy(pointer):
+            if not node.release:  # it was moved out
+                return
+            release = _abi.CALLBACKS["release"](node.release)
+            for _ in range(2):
+                release(ctypes.addressof(node))
+
+        destructor = PYFUNCTYPE(None, c_void_p)(destroy)
+        forever.append(destructor)
+        where = ctypes.addressof(node)
+        capsule = _abi.new_capsule(where, b"arrow_array", ctypes.cast(destructor, c_void_p))
+        return column.schema.give("arrow_schema"), capsule
+
+
+class LeaksArrays(Host):
+    """Only the schema is freed with its capsule."""
+
+    def give(self, column):
+        where = ctypes.addressof(column.array.struct)
+        array = _abi.new_capsule(where, b"arrow_array", None)
+        return column.schema.give("arrow_schema"), array
+
+
 class Careless(Host):
     """The capsule's destructor frees the data even if the struct was moved out."""
 
@@ -286,6 +342,33 @@ class NoRequests(Host):
 class AnyRequest(Host):
     def __arrow_c_array__(self, requested_schema=None):
         return super().__arrow_c_array__()
+
+
+class Ends(Host):
+    """The second export ends the process."""
+
+    calls = 0
+
+    def __init__(self, how):
+        super().__init__()
+        self.end = {"segfault": lambda: ctypes.string_at(8), "abort": os.abort,
+                    "exit": lambda: os._exit(0)}[how]  # fmt: skip
+
+    def __arrow_c_array__(self, requested_schema=None):
+        Ends.calls += 1
+        if Ends.calls > 1:
+            self.end()
+        return super().__arrow_c_array__(requested_schema)
+
+
+class Tired(Host):
+    """Only the first exports succeed, whoever asks."""
+
+    def column(self):
+        self.left[0] -= 1
+        if self.left[0] < 0:
+            raise MemoryError("no more")
+        return super().column()
 
 
 class NoKeywords(OnDevice):
