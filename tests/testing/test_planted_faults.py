@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 
@@ -106,10 +105,19 @@ class Labels(Tensor):
                 "version": 3}  # fmt: skip
 
 
-def picture():
-    """An image of numbers that Arrow's export gives another sign."""
-    image = pytest.importorskip("PIL.Image")
-    return image.frombytes("I;16", (2, 1), struct.pack("=2H", 40000, 7))
+class Picture:
+    """As Pillow's of mode I;16: 40000 is -25536 in Arrow, and in one row."""
+
+    numbers = np.array([[40000, 7]], "u2")
+
+    @property
+    def __array_interface__(self):
+        data = self.numbers.tobytes()
+        return {"shape": (1, 2), "typestr": "<u2", "data": data, "version": 3}
+
+    def __arrow_c_array__(self, requested_schema=None):
+        flat = self.numbers.reshape(-1).view("i2")
+        return ad.array(flat).__arrow_c_array__(requested_schema)
 
 
 FAULTS = {
@@ -163,7 +171,7 @@ FAULTS = {
     "a format at no address": (lambda: Host(broken.set_schema(format=64)), "schema.format"),
     "protocols that disagree": (lambda: exports.Both(Host(), exports.OtherOnDevice()),
                                 "exports.same"),
-    "protocols of another type": (picture, "exports.same"),
+    "protocols of another type": (Picture, "exports.same"),
     "wrong strides": (Labels, "exports.same"),
     "a shape at no address": (lambda: Tensor(broken.set_tensor(shape=64)), "dlpack.shape"),
     "tensor data at no address": (lambda: Tensor(broken.set_tensor(data=64)), "dlpack.data"),
