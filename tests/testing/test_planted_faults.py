@@ -24,6 +24,7 @@ import arrowdev as ad
 import compiler
 from arrowdev.testing import _check_async, _conformance, _leaks, software_device
 
+pytestmark = pytest.mark.timeout(600)  # with many examples
 EXAMPLES = int(os.environ.get("ARROWDEV_EXAMPLES", "1"))
 
 
@@ -71,7 +72,6 @@ SOUND = {
 SLOW = {"the same without an event"}
 
 
-@pytest.mark.timeout(120 + EXAMPLES)
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_producer_is_not_accused(name):
     for _ in range(EXAMPLES if name not in SLOW else min(EXAMPLES, 100)):
