@@ -43,6 +43,7 @@ def find(make):
 
 
 def consume(consumer, read):
+    gc.freeze()
     with software_device():
         return _conformance.consumer_report(consumer, read=read)
 
