@@ -104,6 +104,8 @@ def run_child(arguments, pipe):
     except (*expression.ERRORS, TypeError) as error:
         expression.explain(error)
         tell("refused")
+    except KeyboardInterrupt:
+        tell("interrupted")
 
 
 class Told:
@@ -124,6 +126,8 @@ class Told:
             self.is_over = True
         elif name == "refused":
             self.is_over = self.is_refused = True
+        elif name == "interrupted":
+            raise KeyboardInterrupt
         else:
             getattr(self.report, name)(*values)
 

@@ -213,9 +213,7 @@ def consumer_report(
     observer: Callable[..., None] | None = None,
 ) -> Report:
     """Return the report of ``check_consumer`` without raising."""
-    report = Report(
-        _shown(getattr(consume, "__qualname__", repr(consume))), observer=observer
-    )
+    report = Report(_shown(getattr(consume, "__qualname__", repr(consume))), observer=observer)
     report.begin("the consumer")
     with _quick_collection():
         taken = False

@@ -410,6 +410,7 @@ FAULTS = {
     ),
 }  # fmt: skip
 
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault(name, place_as_it_is):
     make, path, message = FAULTS[name]

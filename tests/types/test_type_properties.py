@@ -234,7 +234,7 @@ def test_batches_with_nulls(data, dtype, n, n_columns, offset, order):
     assert filled_.shape == expected.shape and bits(np.asarray(filled_)) == bits(expected)
     has_nulls = not valid[offset:].all()
     if has_nulls:
-        with pytest.raises(ad.ExchangeError, match="nulls? among"):
+        with pytest.raises(ad.ExchangeError, match=r"nulls? among"):
             ad.tensor(batch, order=order)
     else:
         tensor = ad.tensor(batch, order=order)
