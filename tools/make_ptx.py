@@ -136,6 +136,7 @@ def header(lines):
         "/* Made by tools/make_ptx.py from kernels.inc; not to be edited.\n */\n"
         "#ifndef AD_KERNELS_GENERATED_KERNELS_PTX_H\n"
         "#define AD_KERNELS_GENERATED_KERNELS_PTX_H\n\n"
+        '#include "kernels/kernels.h"\n\n'
         "/* clang-format off */\n"
         f"const char *const ad_kernels_ptx[AD_N_KERNELS] = {{\n{body}\n}};\n"
         "/* clang-format on */\n\n"

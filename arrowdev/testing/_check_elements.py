@@ -141,15 +141,19 @@ def _number_type(schema: arrowdev.Schema) -> str | None:
 
 
 def _shape_of(values: Any) -> tuple[int, ...] | None:
-    """Return the shape of nested lists; None if they have none, because of nulls or lengths."""
+    """Return the shape of nested lists; None if they have none, because of nulls or lengths.
+
+    Lists without elements do not tell the dimensions below them.
+    """
     if not isinstance(values, list):
         return ()
+    if not values:
+        return None
     shapes = {_shape_of(value) for value in values}
     if len(shapes) > 1 or None in shapes:
         is_flat = all(not isinstance(value, list) for value in values)
         return (len(values),) if is_flat else None
-    inner = shapes.pop() if shapes else ()
-    return (len(values), *(inner or ()))
+    return (len(values), *(shapes.pop() or ()))
 
 
 def _is_same(one: Any, other: Any, tolerance: float = 0.0) -> bool:

@@ -591,7 +591,7 @@ def test_host_read_error_names_call_and_remedy(software):
     for what, use in {
         "to_pylist()": column.to_pylist,
         "a value of an Array": lambda: column[0],
-        "a NumPy array": lambda: np.asarray(column),
+        "an iteration over an Array": lambda: np.asarray(column),
     }.items():
         with pytest.raises(ad.ExchangeError) as info:
             use()

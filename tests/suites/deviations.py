@@ -36,10 +36,6 @@ DEVIATIONS = {
             "TestArrayInterface::test_scalar_interface[val7-iface7-0.5]",
             "test_interface_nullptr",
         ],
-        "the memory of a dict is an address; a buffer in `data` is refused with a hint": [
-            "test_array_interface_empty_shape",
-            "test_array_interface_offset",
-        ],
         "a typestr that cannot be read is a ValueError, NumPy's is a TypeError": [
             "test_array_interface_unicode_typestr"
         ],

@@ -3,6 +3,8 @@
 #ifndef AD_KERNELS_GENERATED_KERNELS_PTX_H
 #define AD_KERNELS_GENERATED_KERNELS_PTX_H
 
+#include "kernels/kernels.h"
+
 /* clang-format off */
 const char *const ad_kernels_ptx[AD_N_KERNELS] = {
     [AD_KERNEL_UNPACK_BITS] =
