@@ -4,7 +4,7 @@
 #include "base/unaligned.h"
 #include "python/types/common_getters.h"
 
-/* --- lists ---------------------------------------------------------------- */
+/* --- lists --------------------------------------------------------------- */
 
 /* The values of a row, counted from the start of the child's buffers. */
 static int
@@ -77,8 +77,8 @@ fill_lists(ad_pylist_reader *self, int64_t row, int64_t n, PyObject **out)
     return 0;
 }
 
-/* ad_pylist_complete() for a tuple or a dict that is complete from the start. A dict is
- * tracked once it has a value that may be a part of a cycle. */
+/* ad_pylist_complete() for a tuple or a dict that is complete from the start.
+ * A dict is tracked once it has a value that may be a part of a cycle. */
 static PyObject *
 complete_tracked(ad_pylist *list, PyObject *object)
 {
@@ -143,7 +143,7 @@ open_lists(ad_pylist_reader *self)
     return ad_pylist_count_unstored(child);
 }
 
-/* --- fixed-size lists ----------------------------------------------------- */
+/* --- fixed-size lists ---------------------------------------------------- */
 
 static int
 fill_fixed_lists(ad_pylist_reader *self, int64_t row, int64_t n,
@@ -274,7 +274,7 @@ open_fixed_lists(ad_pylist_reader *self)
     return ad_pylist_open_below(self);
 }
 
-/* --- structs -------------------------------------------------------------- */
+/* --- structs ------------------------------------------------------------- */
 
 /* Every dict begins as a copy of one with all names, so that it need not
  * grow. */
@@ -362,13 +362,14 @@ open_structs(ad_pylist_reader *self)
     return ad_pylist_open_below(self);
 }
 
-/* --- unions --------------------------------------------------------------- */
+/* --- unions -------------------------------------------------------------- */
 
 static int
 read_union(ad_pylist_reader *self, int64_t row, PyObject **out)
 {
     int8_t id = ((const int8_t *)self->first)[row];
-    int child_index = id < 0 ? -1 : PyBytes_AS_STRING(self->helper)[id];
+    const int8_t *child_of = (const int8_t *)PyBytes_AS_STRING(self->helper);
+    int child_index = id < 0 ? -1 : child_of[id];
     if (child_index < 0) {
         return ad_pylist_malformed(self, row,
                                    "its type id is %d, expected one of %s", id,
@@ -402,7 +403,7 @@ static int
 open_unions(ad_pylist_reader *self)
 {
     int8_t ids[128];
-    char child_of[128];
+    int8_t child_of[128]; /* a char has no sign on AArch64 */
     int n;
     ad_error err;
     if (ad_type_union_ids(&self->type, ids, &n, &err) != AD_OK) {
@@ -411,14 +412,15 @@ open_unions(ad_pylist_reader *self)
     }
     memset(child_of, -1, sizeof(child_of));
     for (int i = 0; i < n; i++) {
-        child_of[ids[i]] = (char)i;
+        child_of[ids[i]] = (int8_t)i;
     }
     self->fill = fill_unions;
-    self->helper = PyBytes_FromStringAndSize(child_of, sizeof(child_of));
+    self->helper =
+        PyBytes_FromStringAndSize((const char *)child_of, sizeof(child_of));
     return self->helper != NULL ? ad_pylist_open_below(self) : -1;
 }
 
-/* --- run ends ------------------------------------------------------------- */
+/* --- run ends ------------------------------------------------------------ */
 
 /* The end of a run that begins at row `begin`, or -1 with an exception. */
 static int64_t
@@ -499,7 +501,7 @@ open_runs(ad_pylist_reader *self)
     return 0;
 }
 
-/* --- dictionaries --------------------------------------------------------- */
+/* --- dictionaries -------------------------------------------------------- */
 
 /* The index of a row; below 0 for one past 2^63, too. */
 static int64_t
@@ -582,7 +584,7 @@ ad_pylist_open_dictionary(ad_pylist_reader *self)
     return 0;
 }
 
-/* -------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------- */
 
 int
 ad_pylist_open_nested(ad_pylist_reader *self)
