@@ -322,7 +322,7 @@ find_usage(views_job *self)
 
 /* Narrows a data buffer to the bytes from the first to the last that a view
  * uses. If the values are fewer bytes than that, they are gathered, where the
- * host can read them. */
+ * host can read them and the offsets of views reach all of them. */
 static ad_status
 narrow_data(ad_plan *plan, views_job *self, view_usage *usage, ad_piece *piece,
             bool is_readable, ad_error *err)
@@ -332,7 +332,8 @@ narrow_data(ad_plan *plan, views_job *self, view_usage *usage, ad_piece *piece,
         piece->nbytes = 0;
         return AD_OK;
     }
-    if (is_readable && usage->total < usage->end - usage->first) {
+    if (is_readable && usage->total < usage->end - usage->first &&
+        usage->total <= INT32_MAX) {
         self->is_changed = true;
         piece->nbytes = usage->total;
         AD_RETURN_IF_ERR(ad_plan_replace(plan, piece, &gathered, err));
