@@ -117,7 +117,7 @@ ad_owner_group_new(ad_owner *const *owners, size_t n, ad_owner **out,
     return AD_OK;
 }
 
-/* --- extents -------------------------------------------------------------- */
+/* --- extents ------------------------------------------------------------- */
 
 typedef struct owner_with_extent {
     ad_owner base;

@@ -72,10 +72,11 @@ AD_MUST_CHECK ad_status ad_matrix_column(const ad_tensor *matrix, int64_t i,
  * copied. A struct whose columns have one element type is a matrix of the
  * shape (rows, columns), without a copy if the order allows it and the columns
  * have a constant pitch within one block of memory that their owner knows, or
- * without gaps on the host. `options->order` applies to matrices only; otherwise
- * the order is left to the caller. Types whose meaning a tensor would lose
- * fail with AD_ERR_EXCHANGE and a hint; so do nulls, unless the options allow
- * them. Nulls of an unknown number are counted, which waits on a device. */
+ * without gaps on the host. `options->order` applies to matrices only;
+ * otherwise the order is left to the caller. Types whose meaning a tensor
+ * would lose fail with AD_ERR_EXCHANGE and a hint; so do nulls, unless the
+ * options allow them. Nulls of an unknown number are counted, which waits on a
+ * device. */
 AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
                                              const ad_bridge_options *options,
                                              ad_tensor_value *out,

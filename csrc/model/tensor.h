@@ -90,7 +90,8 @@ typedef struct ad_tensor_descriptor {
  * overflow of the element count, the byte size, or any address that the
  * strides reach; data not NULL if there are elements; bool of 8 bits. Strides
  * of dimensions of extent 1 become canonical, and those of a tensor without
- * elements only if their products would overflow. `what` names the source in messages ("DLTensor"). Fails with AD_ERR_EXCHANGE. */
+ * elements only if their products would overflow. `what` names the source in
+ * messages ("DLTensor"). Fails with AD_ERR_EXCHANGE. */
 AD_MUST_CHECK ad_status ad_tensor_check(const ad_tensor_descriptor *descriptor,
                                         const char *what, ad_tensor_value *out,
                                         ad_error *err);

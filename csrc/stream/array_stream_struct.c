@@ -116,6 +116,7 @@ pull_foreign(ad_array_stream *self, struct ArrowDeviceArray *out)
     return ad_stream_reads_count() ? pull_counted(self, out)
                                    : pull_now(self, out);
 }
+
 /* --- callbacks of an export ---------------------------------------------- */
 
 static int

@@ -228,8 +228,8 @@ find_pools(const struct ad_gpu *gpu, ad_device device)
     return state == AD_GPU_HAS_POOLS ? pools : NULL;
 }
 
-/* The reset of a device destroys its pools, and the runtime refuses the handle of
- * such a pool. The next allocation makes a new one. */
+/* The reset of a device destroys its pools, and the runtime refuses the handle
+ * of such a pool. The next allocation makes a new one. */
 static void
 forget_pool(ad_gpu_pools *pools, void *ended)
 {

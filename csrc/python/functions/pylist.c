@@ -11,7 +11,7 @@
  * array. */
 #define MAX_UNSTORED 100000000
 
-/* --- errors --------------------------------------------------------------- */
+/* --- errors -------------------------------------------------------------- */
 
 /* Write the path to *err, and "row 2 (7 in its buffers)" to its message. */
 static void
@@ -70,7 +70,7 @@ ad_pylist_no_value(ad_dl_dtype dtype, const char *instead)
     return -1;
 }
 
-/* --- values without bytes ------------------------------------------------- */
+/* --- values without bytes ------------------------------------------------ */
 
 static int64_t
 add(int64_t a, int64_t b)
@@ -180,7 +180,7 @@ ad_pylist_refuse_too_many(ad_pylist_reader *self, int64_t n)
     return -1;
 }
 
-/* --- readers -------------------------------------------------------------- */
+/* --- readers ------------------------------------------------------------- */
 
 /* The first fill() of every reader: it finds out how the values are stored. */
 static int
@@ -322,7 +322,7 @@ ad_pylist_of(ad_pylist_reader *self, int64_t row, int64_t n)
     return ad_pylist_complete(self->list, list);
 }
 
-/* --- entry points --------------------------------------------------------- */
+/* --- entry points -------------------------------------------------------- */
 
 /* Wait until the host can read the array, or refuse for `what`. */
 static int

@@ -10,7 +10,7 @@
 typedef float any_float __attribute__((may_alias, aligned(1)));
 typedef double any_double __attribute__((may_alias, aligned(1)));
 
-/* --- numbers -------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------- */
 
 static double
 half_as_double(uint16_t bits)
@@ -131,7 +131,7 @@ fill_bool(ad_pylist_reader *self, int64_t row, int64_t n, PyObject **out)
     return 0;
 }
 
-/* --- text and bytes ------------------------------------------------------- */
+/* --- text and bytes ------------------------------------------------------ */
 
 /* An error of the codec as InvalidArrowError. */
 static int
@@ -318,7 +318,7 @@ open_fixed_binary(ad_pylist_reader *self)
                : 0;
 }
 
-/* --- times, decimals, intervals ------------------------------------------- */
+/* --- times, decimals, intervals ------------------------------------------ */
 
 /* The signed integer of `size` bytes as an int. */
 static PyObject *

@@ -77,9 +77,9 @@ typedef struct iteration {
     ad_saved_exception saved_exception; /* the one that ended the iteration */
 } iteration;
 
-/* The function's result for an element (stolen), which is not None. As in PEP 479, a
- * StopIteration of the function becomes a RuntimeError: as an end of the
- * stream it would hide the remaining batches. */
+/* The function's result for an element (stolen), which is not None. As in
+ * PEP 479, a StopIteration of the function becomes a RuntimeError: as an end
+ * of the stream it would hide the remaining batches. */
 static PyObject *
 apply(iteration *self, PyObject *element)
 {
