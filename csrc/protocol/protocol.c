@@ -266,19 +266,22 @@ first_line(PyObject *exception)
 
 /* Whether an AttributeError means that the protocol's attribute is absent in
  * this state of the object: its look-up fails as well. Otherwise the
- * producer's code has raised it. */
-static bool
+ * producer's code has raised it. -1: the look-up raised a final exception. */
+static int
 is_absent(ad_state *state, PyObject *object, const ad_protocol *protocol,
           PyObject *exception)
 {
     PyObject *value = NULL;
     if (protocol->attribute < 0 ||
         !PyErr_GivenExceptionMatches(exception, PyExc_AttributeError)) {
-        return false;
+        return 0;
     }
     int found =
         ad_py_lookup_attr(object, state->strings[protocol->attribute], &value);
     Py_XDECREF(value);
+    if (found < 0 && ad_exception_is_final(state)) {
+        return -1;
+    }
     PyErr_Clear();
     return found == 0;
 }
@@ -308,8 +311,8 @@ refusal_line(const ad_protocol *protocol, PyObject *object,
     return line;
 }
 
-/* Records and clears the pending exception. -1: it is final, because the
- * refusal itself could not be raised. */
+/* Records and clears the pending exception. -1 with an exception that is
+ * final. */
 static int
 refusals_add(ad_state *state, refusals *tried, PyObject *object,
              const ad_protocol *protocol)
@@ -318,9 +321,11 @@ refusals_add(ad_state *state, refusals *tried, PyObject *object,
         return -1;
     }
     PyObject *exception = ad_py_take_exception();
-    if (exception == NULL || is_absent(state, object, protocol, exception)) {
+    int absent =
+        exception != NULL ? is_absent(state, object, protocol, exception) : 1;
+    if (absent != 0) {
         Py_XDECREF(exception);
-        return 0;
+        return absent < 0 ? -1 : 0;
     }
     PyObject *line = refusal_line(protocol, object, exception);
     if (line == NULL) {

@@ -237,6 +237,30 @@ def test_attribute_error_in_a_method_is_a_refusal(name, ask):
     assert str(info.value.__cause__) == f"no {name} today"
 
 
+class SecondLookUp:
+    """Its method raises an AttributeError, and the next look-up of it `error`."""
+
+    def __init__(self, error):
+        self.error = error
+        self.n_look_ups = 0
+
+    @property
+    def __arrow_c_array__(self):
+        self.n_look_ups += 1
+        if self.n_look_ups > 1:
+            raise self.error
+        return self.refuse
+
+    def refuse(self, *arguments, **options):
+        raise AttributeError("within the method")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_final_exception_of_the_second_look_up(error):
+    with pytest.raises(error):
+        ad.array(SecondLookUp(error))
+
+
 @pytest.mark.parametrize("final", [MemoryError, KeyboardInterrupt, ad.DeviceError, SystemExit])
 def test_final_exceptions_stop_the_search(final):
     for n in (0, 4, 6):
