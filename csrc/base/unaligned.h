@@ -31,6 +31,23 @@ ad_int_at(const void *integers, int width, int64_t i)
     }
 }
 
+/* The first of `n` ascending integers that is above `value`; `n` if none is.
+ * Of others some number up to `n`. */
+static inline int64_t
+ad_first_above(const void *integers, int width, int64_t n, int64_t value)
+{
+    int64_t first = 0;
+    while (first < n) {
+        int64_t middle = first + (n - first) / 2;
+        if (ad_int_at(integers, width, middle) > value) {
+            n = middle;
+        } else {
+            first = middle + 1;
+        }
+    }
+    return first;
+}
+
 /* Writes such an item. */
 static inline void
 ad_put_int(void *data, int width, int64_t i, int64_t value)

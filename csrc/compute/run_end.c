@@ -83,17 +83,7 @@ first_behind(const struct ArrowArray *ends, int64_t width, int64_t row)
 {
     const char *numbers =
         (const char *)ends->buffers[1] + ends->offset * width;
-    int64_t first = 0;
-    int64_t end = ends->length;
-    while (first < end) {
-        int64_t middle = first + (end - first) / 2;
-        if (ad_int_at(numbers, (int)width, middle) > row) {
-            end = middle;
-        } else {
-            first = middle + 1;
-        }
-    }
-    return first;
+    return ad_first_above(numbers, (int)width, ends->length, row);
 }
 
 /* Checks only the runs of the rows, and the one before. */

@@ -149,22 +149,6 @@ ad_plan_dense_union(ad_plan *plan, const ad_array *view, const ad_type *type,
 
 /* --- run ends ------------------------------------------------------------ */
 
-/* Finds the first run that ends behind `row`. */
-static int64_t
-first_run_behind(const void *ends, int width, int64_t n, int64_t row)
-{
-    int64_t first = 0;
-    while (first < n) {
-        int64_t middle = first + (n - first) / 2;
-        if (ad_int_at(ends, width, middle) > row) {
-            n = middle;
-        } else {
-            first = middle + 1;
-        }
-    }
-    return first;
-}
-
 /* Checks the runs of the rows, and the one before. */
 static ad_status
 check_runs(const ad_array *view, const void *ends, int width, int64_t n,
@@ -209,10 +193,9 @@ ad_plan_runs(ad_plan *plan, const ad_array *view, ad_row_range *ranges,
         AD_RETURN_IF_ERR(ad_plan_bring_to_host(plan, view, &ends, err));
         const void *data = ad_piece_data(&ends);
         int64_t n = child->length;
-        runs.first = first_run_behind(data, width, n, view->offset);
-        runs.n =
-            first_run_behind(data, width, n, view->offset + view->length - 1) -
-            runs.first + 1;
+        int64_t last = view->offset + view->length - 1;
+        runs.first = ad_first_above(data, width, n, view->offset);
+        runs.n = ad_first_above(data, width, n, last) - runs.first + 1;
         AD_RETURN_IF_ERR(check_runs(view, data, width, n, runs, err));
     }
     ranges[0] = ranges[1] = runs;

@@ -126,6 +126,17 @@ def test_data_of_a_slice_end_with_the_array(type, offset):
             check()
 
 
+def test_rows_of_runs_in_any_order():
+    """A list view refers to rows behind and before those of the list before."""
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 7, 8], pa.int16()), list("abcd"))
+    starts = [6, 2, 0, 5, 1, 7, 0, 3]
+    views = pa.ListViewArray.from_arrays(
+        pa.array(starts, pa.int32()), pa.array([1] * len(starts), pa.int32()), runs
+    )
+    rows = "aabccccd"
+    assert ad.array(views).to_pylist() == [[rows[start]] for start in starts]
+
+
 def test_no_rows_of_unsorted_runs():
     for runs in [built(RUNS, 0, [], i4(5, 3), TWO), built(RUNS, 5, [], i4(1, 3), TWO)[5:]]:
         assert runs.to_pylist() == []

@@ -442,6 +442,20 @@ read_run_end(const ad_pylist_reader *self, int64_t run, int64_t begin)
     return end;
 }
 
+/* Goes back to the run of a row. The runs before self->run have been checked:
+ * their ends ascend. */
+static void
+go_back(ad_pylist_reader *self, int64_t row)
+{
+    const ad_array *ends = &self->below[0].array;
+    int width = (int)self->size;
+    const char *numbers =
+        (const char *)ends->node->buffers[1] + ends->offset * width;
+    self->run = ad_first_above(numbers, width, self->run, row);
+    self->run_begin =
+        self->run > 0 ? ad_int_at(numbers, width, self->run - 1) : 0;
+}
+
 /* Each run is read once. The search goes on from the run of the last call,
  * because rows are mostly read in order. */
 static int
@@ -451,7 +465,7 @@ fill_runs(ad_pylist_reader *self, int64_t row, int64_t n, PyObject **out)
     int64_t n_runs = Py_MIN(self->below[0].array.length, values->array.length);
     const int64_t last = row + n;
     if (row < self->run_begin) {
-        self->run = self->run_begin = 0;
+        go_back(self, row);
     }
     while (row < last) {
         if (self->run >= n_runs) {
