@@ -168,39 +168,174 @@ ad_owner_with_extent(ad_owner *inner, ad_extent extent, ad_owner **out,
     return AD_OK;
 }
 
-/* Owners may share members, so that a tree of them has exponentially many
- * paths, and chains of them may be longer than the stack. */
-#define MAX_VISITS 1024
+/* --- walks --------------------------------------------------------------- */
 
-static bool
-covers(const ad_owner *owner, uintptr_t start, size_t nbytes, int *n_visits)
+/* So many owners are entered before those that were met are remembered, which
+ * takes memory. */
+#define N_BRIEF 64
+#define N_INLINE 32
+
+typedef struct walk {
+    ad_owner **pending; /* to be entered; a stack */
+    size_t n_pending;
+    size_t max_pending;
+    ad_owner **met; /* a hash table of shared owners; NULL: a free slot */
+    size_t n_met;
+    size_t max_met; /* a power of two, or 0 */
+    ad_owner *few[N_INLINE];
+} walk;
+
+static ad_status
+push(walk *self, ad_owner *owner, ad_error *err)
+{
+    if (self->n_pending == self->max_pending) {
+        size_t n = 2 * self->max_pending;
+        bool is_inline = self->pending == self->few;
+        ad_owner **more =
+            realloc(is_inline ? NULL : self->pending, n * sizeof(*more));
+        if (more == NULL) {
+            return ad_fail_memory(err, n * sizeof(*more));
+        }
+        if (is_inline) {
+            memcpy(more, self->few, sizeof(self->few));
+        }
+        self->pending = more;
+        self->max_pending = n;
+    }
+    self->pending[self->n_pending++] = owner;
+    return AD_OK;
+}
+
+/* The slot of the owner, or the free one for it. */
+static ad_owner **
+find_slot(ad_owner **table, size_t n, const ad_owner *owner)
+{
+    size_t i = (size_t)(((uintptr_t)owner >> 4) * 0x9E3779B97F4A7C15u >> 20);
+    while (table[i & (n - 1)] != NULL && table[i & (n - 1)] != owner) {
+        i++;
+    }
+    return &table[i & (n - 1)];
+}
+
+static ad_status
+grow_table(walk *self, ad_error *err)
+{
+    size_t n = self->max_met > 0 ? 2 * self->max_met : 4 * N_BRIEF;
+    ad_owner **table = calloc(n, sizeof(*table));
+    if (table == NULL) {
+        return ad_fail_memory(err, n * sizeof(*table));
+    }
+    for (size_t i = 0; i < self->max_met; i++) {
+        if (self->met[i] != NULL) {
+            *find_slot(table, n, self->met[i]) = self->met[i];
+        }
+    }
+    free(self->met);
+    self->met = table;
+    self->max_met = n;
+    return AD_OK;
+}
+
+/* Sets *is_new to whether the owner is met for the first time. One with a
+ * single reference has a single way to it. */
+static ad_status
+meet(walk *self, ad_owner *owner, bool *is_new, ad_error *err)
+{
+    *is_new = true;
+    if (atomic_load_explicit(&owner->refs, memory_order_relaxed) == 1) {
+        return AD_OK;
+    }
+    if (2 * (self->n_met + 1) > self->max_met) {
+        AD_RETURN_IF_ERR(grow_table(self, err));
+    }
+    ad_owner **slot = find_slot(self->met, self->max_met, owner);
+    *is_new = *slot == NULL;
+    self->n_met += *is_new;
+    *slot = owner;
+    return AD_OK;
+}
+
+/* Visits the members of the owner and pushes those that have members. */
+static ad_status
+enter(walk *self, const ad_owner *owner, ad_owner_visit visit, void *data,
+      bool *is_over, ad_error *err)
 {
     size_t n;
-    if (owner == NULL || ++*n_visits > MAX_VISITS) {
-        return false;
+    ad_owner *const *members = ad_owner_members(owner, &n);
+    for (size_t i = 0; members != NULL && i < n && !*is_over; i++) {
+        if (members[i] == NULL) {
+            continue;
+        }
+        *is_over = visit(members[i], data);
+        if (members[i]->ops->members != NULL) {
+            AD_RETURN_IF_ERR(push(self, members[i], err));
+        }
     }
+    return AD_OK;
+}
+
+ad_status
+ad_owner_walk(ad_owner *owner, ad_owner_visit visit, void *data, ad_error *err)
+{
+    bool is_over = owner == NULL || visit(owner, data);
+    bool is_new = true;
+    if (is_over || owner->ops->members == NULL) {
+        return AD_OK;
+    }
+    walk self; /* by assignment: clearing `few` would take longer */
+    self.pending = self.few;
+    self.n_pending = 0;
+    self.max_pending = N_INLINE;
+    self.met = NULL;
+    self.n_met = self.max_met = 0;
+    ad_status status = push(&self, owner, err);
+    for (size_t i = 0; status == AD_OK && !is_over && self.n_pending > 0;
+         i++) {
+        ad_owner *next = self.pending[--self.n_pending];
+        if (i >= N_BRIEF) {
+            status = meet(&self, next, &is_new, err);
+        }
+        if (status == AD_OK && is_new) {
+            status = enter(&self, next, visit, data, &is_over, err);
+        }
+    }
+    if (self.pending != self.few) {
+        free(self.pending);
+    }
+    free(self.met);
+    return status;
+}
+
+/* A large tree is not searched to its end, since each search would take as
+ * long. */
+#define MAX_VISITS 1024
+
+typedef struct search {
+    uintptr_t start;
+    size_t nbytes;
+    int n_visits;
+    bool is_found;
+} search;
+
+static bool
+covers(ad_owner *owner, void *data)
+{
+    search *self = data;
     if (owner->ops->extent != NULL) {
         ad_extent extent = owner->ops->extent(owner);
-        uintptr_t skipped = start - (uintptr_t)extent.data;
-        if (start >= (uintptr_t)extent.data && skipped <= extent.nbytes &&
-            nbytes <= extent.nbytes - skipped) {
-            return true;
-        }
+        uintptr_t skipped = self->start - (uintptr_t)extent.data;
+        self->is_found = self->start >= (uintptr_t)extent.data &&
+                         skipped <= extent.nbytes &&
+                         self->nbytes <= extent.nbytes - skipped;
     }
-    ad_owner *const *members = ad_owner_members(owner, &n);
-    for (size_t i = 0; members != NULL && i < n; i++) {
-        if (covers(members[i], start, nbytes, n_visits)) {
-            return true;
-        }
-    }
-    return false;
+    return self->is_found || ++self->n_visits >= MAX_VISITS;
 }
 
 bool
-ad_owner_covers(const ad_owner *owner, const void *data, size_t nbytes)
+ad_owner_covers(ad_owner *owner, const void *data, size_t nbytes)
 {
-    int n_visits = 0;
-    return covers(owner, (uintptr_t)data, nbytes, &n_visits);
+    search self = {.start = (uintptr_t)data, .nbytes = nbytes};
+    return ad_owner_walk(owner, covers, &self, NULL) == AD_OK && self.is_found;
 }
 
 /* --- host memory --------------------------------------------------------- */

@@ -130,10 +130,21 @@ AD_MUST_CHECK ad_status ad_owner_group_new(ad_owner *const *owners, size_t n,
 AD_MUST_CHECK ad_status ad_owner_with_extent(ad_owner *inner, ad_extent extent,
                                              ad_owner **out, ad_error *err);
 
+/* Returns whether the walk is over. May be called again for the same owner. */
+typedef bool (*ad_owner_visit)(ad_owner *owner, void *data);
+
+/* Visits `owner` and all that is reached through members, until a visit ends
+ * the walk. Owners make chains of any length, and may share members, so that
+ * exponentially many ways lead to one: the walk takes little stack, and time
+ * in proportion to the number of members. AD_ERR_MEMORY: not all were
+ * visited. A chain, or a small tree, takes no memory. */
+AD_MUST_CHECK ad_status ad_owner_walk(ad_owner *owner, ad_owner_visit visit,
+                                      void *data, ad_error *err);
+
 /* True if these bytes are within the extent of `owner` or of one of its
  * members. Addresses alone never show it. Of a large tree of owners only a
  * part is searched, so false means "not known". */
-bool ad_owner_covers(const ad_owner *owner, const void *data, size_t nbytes);
+bool ad_owner_covers(ad_owner *owner, const void *data, size_t nbytes);
 
 /* --- host memory --------------------------------------------------------- */
 

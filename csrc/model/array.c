@@ -529,7 +529,7 @@ typedef struct contents {
 typedef struct arena {
     atomic_size_t live;
     contents kept;
-    bool is_on_device;
+    ad_device device;
     struct ArrowDeviceArray holder;
     struct ArrowArray nodes[];
 } arena;
@@ -546,8 +546,8 @@ drop_contents(contents kept)
 static inline void
 note_consumer(const arena *self)
 {
-    if (self->is_on_device) {
-        ad_owner_record_unnamed(self->kept.owner);
+    if (self->device.type != ARROW_DEVICE_CPU) {
+        ad_owner_record_unnamed(self->kept.owner, self->device);
     }
 }
 
@@ -701,7 +701,7 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
     atomic_init(&self->live, HOLDER + n + 1);
     self->kept =
         (contents){ad_owner_ref(array->owner), ad_sync_ref(array->sync)};
-    self->is_on_device = array->device.type != ARROW_DEVICE_CPU;
+    self->device = array->device;
     struct ArrowDeviceArray *out = &self->holder;
     copy_node(&out->array, array->node, self);
     fill_view(array, event, out);

@@ -616,37 +616,48 @@ record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
     return add_stream(self, wanted, err);
 }
 
+/* One stream for all device owners of a tree. */
+typedef struct recording {
+    recorded_stream *wanted;
+    ad_status status;
+    ad_error *err;
+} recording;
+
+static bool
+record_visited(ad_owner *owner, void *data)
+{
+    recording *self = data;
+    if (owner->ops == &device_owner_ops) {
+        self->status =
+            record_stream((device_owner *)owner, self->wanted, self->err);
+    }
+    return self->status != AD_OK;
+}
+
 static ad_status
 record_in(ad_owner *owner, recorded_stream *wanted, ad_error *err)
 {
-    size_t n;
-    if (owner == NULL) {
-        return AD_OK;
-    }
+    recording self = {.wanted = wanted, .status = AD_OK, .err = err};
     if (owner->ops == &device_owner_ops) {
         return record_stream((device_owner *)owner, wanted, err);
     }
-    ad_owner *const *members = ad_owner_members(owner, &n);
-    for (size_t i = 0; members != NULL && i < n; i++) {
-        AD_RETURN_IF_ERR(record_in(members[i], wanted, err));
-    }
-    return AD_OK;
+    AD_RETURN_IF_ERR(ad_owner_walk(owner, record_visited, &self, err));
+    return self.status;
+}
+
+static bool
+find_device_owner(ad_owner *owner, void *data)
+{
+    *(bool *)data = owner->ops == &device_owner_ops;
+    return *(bool *)data;
 }
 
 bool
-ad_owner_records(const ad_owner *owner)
+ad_owner_records(ad_owner *owner)
 {
-    size_t n;
-    if (owner == NULL || owner->ops == &device_owner_ops) {
-        return owner != NULL;
-    }
-    ad_owner *const *members = ad_owner_members(owner, &n);
-    for (size_t i = 0; members != NULL && i < n; i++) {
-        if (ad_owner_records(members[i])) {
-            return true;
-        }
-    }
-    return false;
+    bool is_found = false;
+    return ad_owner_walk(owner, find_device_owner, &is_found, NULL) == AD_OK &&
+           is_found;
 }
 
 static ad_status
@@ -687,35 +698,44 @@ ad_owner_record_consumer(ad_owner *owner, ad_context context, ad_stream stream,
                   err);
 }
 
-static void
-record_legacy(device_owner *self)
+/* Whether there is a legacy stream on which a consumer of memory on this
+ * device may have worked, and which one. */
+static bool
+find_legacy(ad_device device, recorded_stream *out)
 {
-    ad_device device = ad_device_of_runtime(self->context.device);
+    device = ad_device_of_runtime(device);
     const struct ad_backend *backend = ad_backend_in_use(device.type);
     if (backend == NULL ||
         (ad_device_traits(device.type) & AD_DEFAULT_STREAMS) == 0) {
-        return;
+        return false;
     }
-    recorded_stream wanted = {.context = {device, NULL},
-                              .stream = ad_stream_legacy(device)};
+    *out = (recorded_stream){.context = {device, NULL},
+                             .stream = ad_stream_legacy(device)};
     /* After a failure the handle is NULL, and the release tries again. */
-    (void)backend->stream_context(wanted.stream, wanted.context,
-                                  &wanted.context, NULL);
-    if (record_stream(self, &wanted, NULL) != AD_OK) {
+    (void)backend->stream_context(out->stream, out->context, &out->context,
+                                  NULL);
+    return true;
+}
+
+static bool
+record_legacy(ad_owner *owner, void *data)
+{
+    device_owner *self = (device_owner *)owner;
+    recorded_stream wanted;
+    if (owner->ops == &device_owner_ops &&
+        find_legacy(self->context.device, &wanted) &&
+        record_stream(self, &wanted, NULL) != AD_OK) {
         ad_defer_release(ad_owner_ref(self->inner), wanted.context, NULL, 0);
     }
+    return false;
 }
 
 void
-ad_owner_record_unnamed(ad_owner *owner)
+ad_owner_record_unnamed(ad_owner *owner, ad_device device)
 {
-    size_t n;
-    if (owner != NULL && owner->ops == &device_owner_ops) {
-        record_legacy((device_owner *)owner);
-        return;
-    }
-    ad_owner *const *members = ad_owner_members(owner, &n);
-    for (size_t i = 0; members != NULL && i < n; i++) {
-        ad_owner_record_unnamed(members[i]);
+    recorded_stream wanted;
+    if (ad_owner_walk(owner, record_legacy, NULL, NULL) != AD_OK &&
+        find_legacy(device, &wanted)) {
+        ad_defer_release(ad_owner_ref(owner), wanted.context, NULL, 0);
     }
 }

@@ -55,8 +55,9 @@ void ad_device_owner_set_memory(ad_owner *owner,
  * itself. */
 void ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync);
 
-/* Is there a device owner that records the uses of this owner's memory? */
-bool ad_owner_records(const ad_owner *owner);
+/* Is there a device owner that records the uses of this owner's memory? False
+ * means "not known" without memory for the search of a large tree. */
+bool ad_owner_records(ad_owner *owner);
 
 /* Record that work on `stream` in `context` uses the memory of `owner` until
  * the memory is released. Applies to the device owners in a group too. Does
@@ -76,11 +77,12 @@ AD_MUST_CHECK ad_status ad_owner_record_consumer(ad_owner *owner,
                                                  ad_owner *keep,
                                                  ad_error *err);
 
-/* A consumer that has named no stream gives the memory of `owner` back. Its
- * work may be pending on any stream for which the legacy stream waits, so that
- * one is recorded, of the context that is current on this thread. Does nothing
- * on devices without a legacy stream. Cannot fail: where the stream cannot be
- * recorded, the memory waits for the whole context. */
-void ad_owner_record_unnamed(ad_owner *owner);
+/* A consumer that has named no stream gives the memory of `owner`, on
+ * `device`, back. Its work may be pending on any stream for which the legacy
+ * stream waits, so that one is recorded, of the context that is current on
+ * this thread. Does nothing on devices without a legacy stream. Cannot fail:
+ * where the stream cannot be recorded, the memory waits for the whole
+ * context. */
+void ad_owner_record_unnamed(ad_owner *owner, ad_device device);
 
 #endif /* AD_ORDER_DEVICE_OWNER_H */

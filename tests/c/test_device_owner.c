@@ -492,6 +492,68 @@ test_groups_are_looked_into(void)
     expect_soon(&n_released, 1);
 }
 
+/* Takes over the owner. */
+static ad_owner *
+group_twice(ad_owner *owner)
+{
+    ad_owner *group;
+    CHECK_INT(
+        ad_owner_group_new((ad_owner *[]){owner, owner}, 2, &group, NULL),
+        AD_OK);
+    ad_owner_unref(owner);
+    return group;
+}
+
+static void
+test_owners_are_found_however_deep(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, NULL);
+    for (int i = 0; i < 200; i++) { /* 2^200 ways */
+        owner = group_twice(owner);
+    }
+    for (int i = 0; i < 1000000; i++) {
+        ad_owner *outer;
+        CHECK_INT(ad_owner_group_new(&owner, 1, &outer, NULL), AD_OK);
+        ad_owner_unref(owner);
+        owner = outer;
+    }
+    CHECK(ad_owner_records(owner));
+    record_on(owner, IN_ORDER, S);
+    ad_owner_record_unnamed(owner, (ad_device){IN_ORDER, 0});
+    ad_owner_unref(owner);
+    CHECK_INT(mock_count().records, 2);
+    CHECK_INT(atomic_load(&n_released), 0);
+    mock_finish();
+    expect_soon(&n_released, 1);
+}
+
+static void
+test_without_memory_for_the_search_nothing_is_released_early(void)
+{
+    mock_reset();
+    ad_owner *owner = owner_of(IN_ORDER, NULL);
+    for (int i = 0; i < 200; i++) {
+        owner = group_twice(owner);
+    }
+    check_fail_nth(1);
+    CHECK(!ad_owner_records(owner));
+    check_fail_nth(1);
+    CHECK_INT(
+        ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 0), S, NULL, NULL),
+        AD_ERR_MEMORY);
+    check_fail_nth(1);
+    ad_owner_record_unnamed(owner, (ad_device){IN_ORDER, 0});
+    CHECK(check_failed_once());
+    check_fail_nth(0);
+    ad_owner_unref(owner);
+    rest(30);
+    CHECK_INT(atomic_load(&n_released), 0);
+    CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
+    CHECK_INT(mock_count().context_waits, 1);
+    CHECK_INT(atomic_load(&n_released), 1);
+}
+
 /* A batch that was exported, with a use on S, and imported again. A consumer
  * may have placed a column of its own in it. */
 static void
@@ -716,6 +778,9 @@ main(void)
             test_default_stream_of_another_context_is_not_the_producers),
         CHECK_TEST(test_streams_in_several_contexts),
         CHECK_TEST(test_groups_are_looked_into),
+        CHECK_TEST(test_owners_are_found_however_deep),
+        CHECK_TEST(
+            test_without_memory_for_the_search_nothing_is_released_early),
         CHECK_TEST(test_use_of_an_own_export_is_recorded_where_it_is_released),
         CHECK_TEST(test_column_of_a_consumer_in_an_own_export_is_kept),
         CHECK_TEST(test_streams_objects_are_kept),

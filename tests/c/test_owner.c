@@ -101,13 +101,88 @@ test_long_chain(void)
     ad_owner_unref(owner);
 }
 
+static bool
+count_visit(ad_owner *owner, void *data)
+{
+    return --*(long *)data == 0;
+}
+
+/* Walks over the owner, at most so many visits long; returns their number. */
+static long
+walk_over(ad_owner *owner, long most)
+{
+    long n_left = most;
+    CHECK_INT(ad_owner_walk(owner, count_visit, &n_left, &err), AD_OK);
+    return most - n_left;
+}
+
+static void
+test_walk_visits_every_member(void)
+{
+    CHECK_INT(walk_over(NULL, 10), 0);
+    ad_owner *owner = tracked_new(&n_released);
+    CHECK_INT(walk_over(owner, 10), 1);
+    owner = group_of(owner, NULL);
+    for (int i = 0; i < 500; i++) { /* more than are pending without memory */
+        owner = group_of(group_of(tracked_new(&n_released), NULL), owner);
+    }
+    CHECK_INT(walk_over(owner, 10000), 2 + 3 * 500);
+    CHECK_INT(walk_over(owner, 7), 7);
+    ad_owner_unref(owner);
+}
+
+#define N_LINKS 1000000
+
+static void
+test_walk_along_a_chain(void)
+{
+    ad_owner *owner = tracked_new(&n_released);
+    for (int i = 0; i < N_LINKS; i++) {
+        owner = group_of(owner, NULL);
+    }
+    check_fail_nth(1); /* takes no memory */
+    CHECK_INT(walk_over(owner, 2 * N_LINKS), N_LINKS + 1);
+    CHECK(!check_failed_once());
+    check_fail_nth(0);
+    ad_owner_unref(owner);
+}
+
+/* The numbers of Fibonacci: `a` and `b` have different members. */
+static void
+test_walk_where_exponentially_many_ways_lead(void)
+{
+    ad_owner *a = tracked_new(&n_released);
+    ad_owner *b = tracked_new(&n_released);
+    for (int i = 0; i < 1000; i++) {
+        ad_owner *next = group_of(ad_owner_ref(a), ad_owner_ref(b));
+        ad_owner_unref(a);
+        a = b;
+        b = next;
+    }
+    long n_visits = walk_over(b, 1000000);
+    CHECK(n_visits > 1000 && n_visits < 4000);
+    n_released = 0;
+    check_fail_nth(1);
+    long n_left = 1000000;
+    CHECK_INT(ad_owner_walk(b, count_visit, &n_left, &err), AD_ERR_MEMORY);
+    check_fail_nth(0);
+    ad_owner_unref(a);
+    ad_owner_unref(b);
+    CHECK_INT(n_released, 2);
+}
+
 int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_bytes_of_one_owner), CHECK_TEST(test_own_memory),
-        CHECK_TEST(test_failed_allocation),  CHECK_TEST(test_shared_members),
+        CHECK_TEST(test_bytes_of_one_owner),
+        CHECK_TEST(test_own_memory),
+        CHECK_TEST(test_failed_allocation),
+        CHECK_TEST(test_shared_members),
         CHECK_TEST(test_long_chain),
+        CHECK_TEST(test_walk_visits_every_member),
+        CHECK_TEST(test_walk_along_a_chain),
+        CHECK_TEST(test_walk_where_exponentially_many_ways_lead),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

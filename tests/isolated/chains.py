@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 import arrowdev as ad
+from arrowdev.testing import software_device
 
 FIRST = ad.tensor(np.arange(4))
 COLUMN = ad.array(pa.array([1, None, 3]))
@@ -79,6 +80,23 @@ def released(kind, n):
     assert Told.is_released == tells
 
 
+def used(n):
+    """Memory at the end of a chain is used on a queue, which is recorded: it is freed later."""
+    with software_device() as device:
+        queue = device.queue()
+        x = device.array([1, 2, 3])
+        for _ in range(n):
+            x = column(x)
+        n_live = device.live()
+        with queue.held():
+            ad.tensor(x).__dlpack__(stream=queue.handle)
+            del x
+            assert device.live().allocations == n_live.allocations
+        device.synchronize()
+        ad.device("ext_dev:0").synchronize()
+        assert device.live().allocations == n_live.allocations - 1
+
+
 def read(make, start, n):
     """Reading recurses: it works, or says that the stack does not suffice."""
     x = start
@@ -103,6 +121,8 @@ def work():
         read(lambda x: x.rechunk(2), ad.array_stream([COLUMN]), n)
     elif kind == "read readers":
         read(reader, ad.array_stream([BATCH]), n)
+    elif kind == "used":
+        used(n)
     else:
         released(kind, n)
 

@@ -89,6 +89,7 @@ CHAINS = [
     "rechunk",
     "generators",
     "readers",
+    "used",
 ]
 
 
