@@ -82,6 +82,12 @@ AD_MUST_CHECK ad_status ad_tensor_from_array(const ad_array *array,
                                              ad_tensor_value *out,
                                              ad_error *err);
 
+/* Fails where ad_tensor_from_array would, or might, drop nulls: of a type that
+ * is no tensor, those of the rows. Nothing is copied; nulls of an unknown
+ * number are counted, which waits on a device. */
+AD_MUST_CHECK ad_status ad_array_require_no_nulls(const ad_array *array,
+                                                  ad_error *err);
+
 /* Returns whether ad_tensor_from_array has to read offsets of lists, for which
  * it may wait. */
 bool ad_array_reads_offsets(const ad_array *array);

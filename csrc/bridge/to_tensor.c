@@ -51,6 +51,47 @@ ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
                            : ad_column_to_tensor(array, options, out, err);
 }
 
+/* The rows alone, without what they consist of. */
+static void
+flatten_rows(const ad_array *array, ad_flattened *out)
+{
+    const void *validity = ad_array_validity(array);
+    out->n_levels = ad_array_has_no_nulls(array) ? 0 : 1;
+    out->levels[0] = (ad_level){
+        .validity = validity,
+        .offset = array->offset,
+        .length = array->length,
+        .n_nulls =
+            validity != NULL ? ad_array_null_count(array) : array->length,
+    };
+}
+
+ad_status
+ad_array_require_no_nulls(const ad_array *array, ad_error *err)
+{
+    const ad_bridge_options options = {.nulls = AD_NULLS_RAISE};
+    ad_flattened flat;
+    bool has_nulls;
+    if (is_batch(array)) {
+        flatten_rows(array, &flat);
+    } else {
+        ad_status status = ad_flatten_array(array, true, &flat, err);
+        if (status == AD_ERR_EXCHANGE && !ad_error_has_reason(err, "nulls")) {
+            flatten_rows(array, &flat); /* no tensor */
+        } else if (status != AD_OK) {
+            return status;
+        }
+    }
+    AD_RETURN_IF_ERR(
+        ad_flatten_resolve_nulls(array, &options, &flat, &has_nulls, err));
+    for (int64_t i = 0; is_batch(array) && i < array->node->n_children; i++) {
+        const ad_array column =
+            ad_array_borrow_below(array, i, array->offset, array->length);
+        AD_RETURN_IF_ERR(ad_array_require_no_nulls(&column, err));
+    }
+    return AD_OK;
+}
+
 bool
 ad_array_tensor_dtype(const ad_array *array, ad_dl_dtype *out)
 {

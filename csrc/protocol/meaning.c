@@ -3,9 +3,10 @@
  * Some libraries export an N-d object by Arrow as rows: Pillow an image as its
  * pixels, with a byte of padding as a channel; xarray an array as a table. A
  * caller who wants a column would get other data than one who wants a tensor.
- * So the descriptors of both kinds are compared, not their values. Libraries
- * of columns are known (is_column of the type's slot), and all others have one
- * kind, so this costs nothing where it is not needed.
+ * So the descriptors of both kinds are compared, not their values; and a tensor
+ * is only taken if Arrow knows of no nulls in it. Libraries of columns are
+ * known (is_column of the type's slot), and nearly all others have one kind, so
+ * this costs nothing where it is not needed.
  */
 #include "protocol/protocol.h"
 
@@ -225,4 +226,71 @@ ad_meaning_check(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return are_alike(&arrow, &other)
                ? 0
                : fail_agreement(state, object, request, &arrow, &other);
+}
+
+/* --- nulls --------------------------------------------------------------- */
+
+/* Asks the protocols of columns, of which arrays come before streams. 1 with
+ * *out filled and *name, 0 if all refuse, -1 with an exception: one that gives
+ * something else than Arrow data might have given nulls. */
+static int
+ask_arrow(ad_state *state, PyObject *object, const ad_type_slot *slot,
+          uint32_t offers, ad_imported *out, const char **name)
+{
+    const ad_request request = {.copy = AD_COPY_IF_NEEDED};
+    for (; offers != 0; offers &= offers - 1) {
+        const ad_protocol *protocol = ad_protocols[__builtin_ctz(offers)];
+        *name = protocol->name;
+        switch (
+            protocol->import(protocol, state, object, slot, &request, out)) {
+            case AD_IMPORT_DONE:
+                return 1;
+            case AD_IMPORT_REFUSED:
+                PyErr_Clear();
+                break;
+            case AD_IMPORT_FAILED:
+                return -1;
+        }
+    }
+    return 0;
+}
+
+int
+ad_meaning_check_nulls(ad_state *state, PyObject *object,
+                       const ad_type_slot *slot, uint32_t offers,
+                       const ad_request *request, const char *name,
+                       ad_imported *imported)
+{
+    descriptor arrow, tensor;
+    ad_imported column;
+    ad_error err;
+    offers &= AD_ARROW_PROTOCOLS;
+    if (offers == 0 || slot->is_column || request->nulls == AD_NULLS_IGNORE) {
+        return 0;
+    }
+    int found = ask_arrow(state, object, slot, offers, &column, &arrow.name);
+    if (found <= 0) {
+        return found;
+    }
+    ad_status status = ad_array_require_no_nulls(&column.array, &err);
+    if (status == AD_OK) {
+        ad_imported_clear(&column);
+        return 0;
+    }
+    if (!ad_error_has_reason(&err, "nulls")) {
+        ad_imported_clear(&column);
+        return ad_raise_status(state, status, &err);
+    }
+    describe_array(&column.array, &arrow);
+    describe(imported, &tensor);
+    if (request->nulls == AD_NULLS_FILL && are_alike(&arrow, &tensor)) {
+        ad_imported_clear(imported);
+        *imported = column;
+        return 0;
+    }
+    ad_imported_clear(&column);
+    ad_error_prefix(&err, "%.80s is a tensor by %s, but by %s ",
+                    Py_TYPE(object)->tp_name, name, arrow.name);
+    ad_raise(state, &err);
+    return -1;
 }

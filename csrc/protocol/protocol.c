@@ -478,6 +478,19 @@ check_arrow(search *s, const ad_protocol *protocol)
     return -1;
 }
 
+/* The same for what an N-d protocol gave. */
+static inline int
+check_tensor(search *s, const ad_protocol *protocol)
+{
+    if (!s->request->wants_tensor || (s->offers & AD_ARROW_PROTOCOLS) == 0 ||
+        ad_meaning_check_nulls(s->state, s->object, s->slot, s->offers,
+                               s->request, protocol->name, s->out) == 0) {
+        return 1;
+    }
+    ad_imported_clear(s->out);
+    return -1;
+}
+
 /* Tries one protocol: 1 done, 0 refused and recorded, -1 failed. */
 static inline int
 try_protocol(search *s, int index)
@@ -487,6 +500,7 @@ try_protocol(search *s, int index)
                              s->request, s->out)) {
         case AD_IMPORT_DONE:
             return AD_ARROW_PROTOCOLS >> index & 1 ? check_arrow(s, protocol)
+                   : AD_ND_PROTOCOLS >> index & 1  ? check_tensor(s, protocol)
                                                    : 1;
         case AD_IMPORT_REFUSED:
             return refusals_add(s->state, &s->tried, s->object, protocol);

@@ -49,6 +49,7 @@ typedef struct ad_request {
     bool wants_column; /* an array, if the tensor is one as it stands */
     bool wants_tensor; /* the N-d protocols are asked before Arrow's, except of
                           a library of columns */
+    ad_nulls nulls;    /* what becomes of nulls that a tensor would drop */
     bool wants_rows;   /* the caller refuses a tensor without dimensions */
     bool wants_batch;  /* Arrow's batch is what is asked for, whatever shape
                           the object has otherwise */
@@ -198,6 +199,16 @@ int ad_meaning_check(ad_state *state, PyObject *object,
                      const ad_type_slot *slot, uint32_t offers,
                      const ad_request *request, const char *name,
                      const ad_array *array);
+
+/* The converse for an object of which an N-d protocol gave *imported: where
+ * the Arrow protocols in `offers` know of nulls, which a tensor cannot express,
+ * the import is refused (ExchangeError, "nulls"), or *imported becomes Arrow's
+ * array if nulls are to be filled. A stream is read where there is no array.
+ * Returns 0, or -1 with an exception and *imported as it was. */
+int ad_meaning_check_nulls(ad_state *state, PyObject *object,
+                           const ad_type_slot *slot, uint32_t offers,
+                           const ad_request *request, const char *name,
+                           ad_imported *imported);
 
 /* -1 with ExchangeError if a type that polars exports stands for Python
  * objects: it has their addresses. */

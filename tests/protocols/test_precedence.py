@@ -177,7 +177,8 @@ def test_order_of_tensor(n):
     source = offering(ORDER[:4] + ORDER[n:])
     found = ad.tensor(source)
     assert place(ad.array(found)) == ORDER[n]
-    assert without_device(source.calls) == ORDER[n : n + 1][: 8 - n]
+    asked_for_nulls = ORDER[0]
+    assert without_device(source.calls) == [*ORDER[n : n + 1][: 8 - n], asked_for_nulls]
 
 
 def test_tensor_takes_arrow_where_all_others_refuse():

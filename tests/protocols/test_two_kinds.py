@@ -151,6 +151,133 @@ def test_refusals_of_the_tensor_do_not_hinder_the_column():
             ask(both)
 
 
+# --- nulls of which the tensor knows nothing ---------------------------------------
+
+
+class Streamed(Both):
+    """Is `column` by a stream alone."""
+
+    n_streams = 0
+
+    @property
+    def __arrow_c_array__(self):
+        raise AttributeError
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        self.n_streams += 1
+        return pa.chunked_array([self.column, self.column[:0]]).__arrow_c_stream__()
+
+
+class OnDevice:
+    """The same memory by both, on the software device."""
+
+    def __init__(self, column):
+        self.column = column
+        self.tensor = ad.tensor(column, nulls="ignore")
+
+    def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
+        return self.column.__arrow_c_device_array__(requested_schema)
+
+    def __dlpack__(self, **kwargs):
+        return self.tensor.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+def check_refusal(both, by_arrow, by_other="__array_interface__"):
+    for ask in (ad.tensor, lambda x: ad.convert(x, ad.Tensor)):
+        with pytest.raises(ad.ExchangeError) as info:
+            ask(both)
+        assert info.value.reason == "nulls" and 'nulls="' in info.value.hint
+        name = type(both).__name__
+        assert f"{name} is a tensor by {by_other}, but by {by_arrow} " in str(info.value)
+
+
+NULLS = {
+    "numbers": ([1, None, 3], [1, 2, 3]),
+    "a slice": (pa.array([None, 1, None, 3, None])[1:4], [1, 2, 3]),
+    "rows": (rows([1, None, 3, 4], "i8", 2), [[1, 2], [3, 4]]),
+    "a batch": (pa.record_batch({"a": [1, 2], "b": [3, None]}), [[1, 3], [2, 4]]),
+    "no values": (pa.nulls(2), [1, 2]),
+    "text": (["a", None], [1, 2]),
+    "another type": (pa.array([1, None], "f4"), [1, 2]),
+    "another shape": ([1, None], [[1], [2]]),
+}
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_nulls_that_a_tensor_would_drop_are_refused(name):
+    both = Both(*NULLS[name])
+    check_refusal(both, "__arrow_c_array__")
+    for cls in (np.ndarray, memoryview):
+        with pytest.raises(ad.ExchangeError, match="is a tensor by"):
+            ad.convert(both, cls)
+    assert ad.tensor(both, nulls="ignore").data_ptr == both.tensor.ctypes.data
+
+
+def test_nulls_outside_of_the_rows_do_not_count():
+    full = pa.array([None, 1, 2, None])
+    for column, tensor in (
+        (full[1:3], [1, 2]),
+        (rows([None, 0, 1, 2, None, 3], "i8", 2)[1:2], [[1, 2]]),
+        (pa.record_batch({"a": full, "b": full})[1:3], [[1, 1], [2, 2]]),
+    ):
+        both = Both(column, tensor)
+        assert address(both) == both.tensor.ctypes.data
+
+
+def test_nulls_are_filled_where_both_mean_the_same():
+    both = Both([1, None, 3], [1, 2, 3])
+    assert np.from_dlpack(ad.tensor(both, nulls="fill", fill_value=9)).tolist() == [1, 9, 3]
+    assert ad.convert(both, np.ndarray, nulls="fill", fill_value=9).tolist() == [1, 9, 3]
+    other = Both([1, None], [[1], [2]])
+    with pytest.raises(ad.ExchangeError, match="1 null among 2") as info:
+        ad.tensor(other, nulls="fill", fill_value=9)
+    assert info.value.reason == "nulls"
+    plain = Both([1, 2], [1, 2])
+    assert ad.tensor(plain, nulls="fill", fill_value=9).data_ptr == plain.tensor.ctypes.data
+
+
+def test_a_stream_is_asked_for_nulls_once():
+    both = Streamed(pa.array([1, None]), [1, 2])
+    with pytest.raises(ad.ExchangeError, match="by __arrow_c_stream__ the array has 1 null"):
+        ad.tensor(both)
+    assert both.n_streams == 1
+    plain = Streamed(pa.array([1, 2]), [1, 2])
+    assert address(plain) == plain.tensor.ctypes.data and plain.n_streams == 1
+    assert ad.tensor(plain, nulls="ignore").shape == (2,) and plain.n_streams == 1
+
+
+def test_arrow_that_refuses_has_no_nulls_and_one_that_is_malformed_is_refused():
+    class Failing(Both):
+        def __arrow_c_array__(self, requested_schema=None):
+            if isinstance(self.column, Exception):
+                raise self.column
+            return self.column
+
+    both = Failing(ValueError("several blocks"), [1, 2])
+    assert address(both) == both.tensor.ctypes.data
+    both.column = MemoryError()
+    with pytest.raises(MemoryError):
+        ad.tensor(both)
+    both.column = (1, 2)
+    with pytest.raises(ad.ExchangeError, match="capsule"):
+        ad.tensor(both)
+
+
+def test_nulls_on_a_device(device):
+    masked = ad.array(device.array([1, None, 3, 4]))
+    for column in (masked, masked[1:3]):
+        check_refusal(OnDevice(column), "__arrow_c_device_array__", "__dlpack__")
+        tensor = ad.tensor(OnDevice(column), nulls="ignore")
+        assert tensor.device == column.device and len(tensor) == len(column)
+        filled = ad.tensor(OnDevice(column), nulls="fill", fill_value=9)
+        expected = [9 if x is None else x for x in column.to("cpu").to_pylist()]
+        assert np.from_dlpack(filled.to("cpu")).tolist() == expected
+    assert ad.tensor(OnDevice(masked[2:])).shape == (2,)
+
+
 def test_the_attribute_shape_counts_where_there_is_array():
     class Table:
         column = pa.array([1, 2])
