@@ -55,6 +55,7 @@ typedef struct ad_async_error {
     int code;
     const char *message;  /* never NULL */
     const char *metadata; /* a blob as of ArrowSchema.metadata, or NULL */
+    bool is_outcome;      /* the user's calls fail with this error */
 } ad_async_error;
 
 /* --- consumer ------------------------------------------------------------ */
@@ -120,6 +121,12 @@ void ad_async_consumer_cancel(ad_async_consumer *consumer);
  * live as long as the consumer. */
 bool ad_async_consumer_error(ad_async_consumer *consumer, ad_async_error *out);
 
+/* If the handler is that of an ad_async_consumer: the user of the consumer gets
+ * the class, the hint and the other fields of `cause` for the on_error that
+ * the producer calls next; the message is that of on_error. */
+void ad_async_tell_own_consumer(struct ArrowAsyncDeviceStreamHandler *handler,
+                                const ad_error *cause);
+
 /* Cancels, drops the batches that were not popped, and drops the caller's
  * reference. No other call of the caller may be in progress. */
 void ad_async_consumer_close(ad_async_consumer *consumer);
@@ -182,10 +189,12 @@ AD_MUST_CHECK ad_status ad_async_producer_finish(ad_async_producer *producer,
 /* Calls on_error and release, in any state, after a cancel too: the source's
  * own error is no result of the cancel. After a refusal it only calls release;
  * after the end it does nothing. A `code` that is no errno becomes EIO.
- * `metadata` is a blob or NULL. */
+ * `metadata` is a blob or NULL. `cause` (NULL allowed) has the fields of the
+ * error for a consumer of this library. */
 AD_MUST_CHECK ad_status ad_async_producer_fail(ad_async_producer *producer,
                                                int code, const char *message,
                                                const char *metadata,
+                                               const ad_error *cause,
                                                ad_error *err);
 
 /* Drops the caller's reference. A stream that is not over ends if the consumer

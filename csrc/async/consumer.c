@@ -82,13 +82,9 @@ update_and_unlock(ad_async_consumer *self, ad_async_poll *poll, ad_error *err)
         case OUTCOME_END:
             break;
         case OUTCOME_ERROR:
-            status = ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
-                             "the producer of the async stream reports error "
-                             "%d (%s): %s",
-                             self->error_code, strerror(self->error_code),
-                             self->error_text);
+            status = self->reported.status;
             if (err != NULL) {
-                err->code = self->error_code;
+                *err = self->reported;
             }
             break;
         case OUTCOME_FAULT:
@@ -360,6 +356,7 @@ ad_async_consumer_error(ad_async_consumer *self, ad_async_error *out)
             .message = self->error_message != NULL ? self->error_message
                                                    : self->error_text,
             .metadata = self->error_metadata,
+            .is_outcome = self->outcome == OUTCOME_ERROR,
         };
     }
     pthread_mutex_unlock(&self->mutex);

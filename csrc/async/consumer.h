@@ -71,6 +71,7 @@ struct ad_async_consumer {
     char *error_message; /* owned; NULL: use error_text, which may be cut */
     char *error_metadata;
     char error_text[256];
+    ad_error reported; /* on_error, as the user gets it */
     ad_error fault;
     int64_t count; /* queued tasks, without those that were taken out */
     ad_async_slot slots[];

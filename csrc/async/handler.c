@@ -355,6 +355,25 @@ on_next_task(struct ArrowAsyncDeviceStreamHandler *handler,
     return result;
 }
 
+/* Writes the error of on_error for the user. What the producer lacked, such as
+ * memory, the user does not lack. */
+static void
+report(ad_async_consumer *self)
+{
+    ad_error *err = &self->reported;
+    if (err->status != AD_ERR_EXCHANGE && err->status != AD_ERR_ARROW &&
+        err->status != AD_ERR_DEVICE) {
+        err->status = AD_ERR_EXCHANGE;
+        ad_error_reason(err, "stream");
+    }
+    if (err->status != AD_ERR_DEVICE) { /* has the runtime's number */
+        err->code = self->error_code;
+    }
+    snprintf(err->message, sizeof(err->message),
+             "the producer of the async stream reports error %d (%s): %s",
+             self->error_code, strerror(self->error_code), self->error_text);
+}
+
 /* Stores the arguments of on_error. If an allocation fails, the message is
  * truncated. */
 static void
@@ -369,6 +388,7 @@ store_error(ad_async_consumer *self, int code, const char *message,
     self->error_code = code;
     snprintf(self->error_text, sizeof(self->error_text), "%s", message);
     self->error_message = strdup(message);
+    report(self);
     if (self->outcome == OUTCOME_OPEN) {
         bool is_asked_for = self->is_cancelled && self->failed_code == 0;
         self->outcome = is_asked_for ? OUTCOME_END : OUTCOME_ERROR;
@@ -399,6 +419,18 @@ on_error(struct ArrowAsyncDeviceStreamHandler *handler, int code,
     ad_async_unlock_and_wake(self, ad_async_take_wake(self));
     if (is_serial && !is_nested) {
         end_callback(self);
+    }
+}
+
+void
+ad_async_tell_own_consumer(struct ArrowAsyncDeviceStreamHandler *handler,
+                           const ad_error *cause)
+{
+    if (handler->on_error == on_error) {
+        ad_async_consumer *self = handler->private_data;
+        pthread_mutex_lock(&self->mutex);
+        self->reported = *cause;
+        pthread_mutex_unlock(&self->mutex);
     }
 }
 

@@ -531,11 +531,15 @@ ad_async_producer_finish(ad_async_producer *self, ad_error *err)
 
 ad_status
 ad_async_producer_fail(ad_async_producer *self, int code, const char *message,
-                       const char *metadata, ad_error *err)
+                       const char *metadata, const ad_error *cause,
+                       ad_error *err)
 {
     AD_RETURN_IF_ERR(begin_call(self, "the stream was failed", err));
     if (self->handler != NULL) {
         if (may_call(self, AD_ASYNC_ON_ERROR)) {
+            if (cause != NULL) {
+                ad_async_tell_own_consumer(self->handler, cause);
+            }
             send_error(self, ad_errno_or(code, EIO), message, metadata);
         }
         release_handler(self);
@@ -554,8 +558,9 @@ abandon(ad_async_producer *self)
     if (is_unwanted) {
         return ad_async_producer_finish(self, NULL);
     }
-    return ad_async_producer_fail(
-        self, ECANCELED, "the producer abandoned the stream", NULL, NULL);
+    return ad_async_producer_fail(self, ECANCELED,
+                                  "the producer abandoned the stream", NULL,
+                                  NULL, NULL);
 }
 
 void

@@ -82,7 +82,8 @@ send_failure(ad_async_pump *self, const ad_error *err)
     /* Fails only during another call of the handler, and this thread makes all
      * calls. */
     ad_status refused = ad_async_producer_fail(
-        self->producer, code, text != NULL ? text : err->message, NULL, NULL);
+        self->producer, code, text != NULL ? text : err->message, NULL, err,
+        NULL);
     (void)refused;
 }
 

@@ -13,7 +13,7 @@ fill(ad_error *err, ad_status status, const char *reason, const char *hint,
     }
     err->status = status;
     err->code = 0;
-    err->reason = reason;
+    ad_error_reason(err, reason != NULL ? reason : "");
     err->has_device = false;
     err->device = (ad_device){0, 0};
     err->dtype[0] = '\0';
@@ -50,6 +50,14 @@ ad_fail_memory(ad_error *err, size_t nbytes)
 {
     return ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
                    "could not allocate %zu bytes of host memory", nbytes);
+}
+
+void
+ad_error_reason(ad_error *err, const char *reason)
+{
+    if (err != NULL) {
+        snprintf(err->reason, sizeof(err->reason), "%s", reason);
+    }
 }
 
 void

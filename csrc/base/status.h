@@ -40,8 +40,8 @@ typedef enum ad_status {
 
 typedef struct ad_error {
     ad_status status;
-    int code;           /* AD_ERR_DEVICE: the error code of the runtime */
-    const char *reason; /* static word such as "nulls", or NULL */
+    int code;        /* AD_ERR_DEVICE: the error code of the runtime */
+    char reason[24]; /* a word such as "nulls", or "" */
     bool has_device;
     ad_device device;
     char dtype[48];    /* type that could not be exchanged, or "" */
@@ -51,8 +51,8 @@ typedef struct ad_error {
 } ad_error;
 
 /* Fill *err (when not NULL) and return `status`, so that a failing function
- * ends in `return ad_fail(...)`. `reason` must be a static string or NULL;
- * `hint` is copied and may be NULL. Device, dtype and path start out empty. */
+ * ends in `return ad_fail(...)`. `reason` and `hint` are copied and may be
+ * NULL. Device, dtype and path start out empty. */
 ad_status ad_fail(ad_error *err, ad_status status, const char *reason,
                   const char *hint, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -64,6 +64,9 @@ ad_status ad_fail_on(ad_error *err, ad_device device, const char *reason,
 
 /* ad_fail for a failed allocation of `nbytes`. */
 ad_status ad_fail_memory(ad_error *err, size_t nbytes);
+
+/* Replace the reason of *err (when not NULL). */
+void ad_error_reason(ad_error *err, const char *reason);
 
 /* Replace the hint of *err (when not NULL) by a formatted one. */
 void ad_error_hint(ad_error *err, const char *format, ...)
@@ -78,7 +81,7 @@ void ad_error_prefix(ad_error *err, const char *format, ...)
 static inline bool
 ad_error_has_reason(const ad_error *err, const char *reason)
 {
-    return err->reason != NULL && strcmp(err->reason, reason) == 0;
+    return strcmp(err->reason, reason) == 0;
 }
 
 /* Attach the device, or the name of the type, that the error concerns. */

@@ -162,7 +162,7 @@ record_event(const device_owner *self, recorded_stream *r,
     ad_context context = r->context;
     const struct ad_backend *backend;
     ad_stream stream;
-    ad_error err = {.reason = NULL};
+    ad_error err = {.status = AD_OK};
     if (!find_stream(r, &stream) ||
         ad_backend_open(context.device.type, &backend, NULL) != AD_OK ||
         !ad_stream_is_same(r->context, r->stream, r->identity) ||

@@ -1,5 +1,6 @@
 #include "support/errors.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -142,7 +143,7 @@ set_attributes(ad_state *state, PyObject *exception, const ad_error *err)
     if (err->hint[0] != '\0' && set_string(exception, "hint", err->hint) < 0) {
         return -1;
     }
-    if (err->reason != NULL &&
+    if (err->reason[0] != '\0' &&
         set_string(exception, "reason", err->reason) < 0) {
         return -1;
     }
@@ -165,13 +166,16 @@ set_attributes(ad_state *state, PyObject *exception, const ad_error *err)
                : 0;
 }
 
-/* "children[2]: <message>; <hint>". A text that was cut may end within a
- * character. */
+/* "children[2]: <message>; <hint>". The message may be that of another
+ * exception, which has its path and its hint. A text that was cut may end
+ * within a character. */
 static PyObject *
 make_message(const ad_error *err)
 {
-    bool has_path = err->path[0] != '\0';
-    bool has_hint = err->hint[0] != '\0';
+    bool has_path =
+        err->path[0] != '\0' && strstr(err->message, err->path) == NULL;
+    bool has_hint =
+        err->hint[0] != '\0' && strstr(err->message, err->hint) == NULL;
     char
         text[sizeof(err->path) + sizeof(err->message) + sizeof(err->hint) + 8];
     int n = PyOS_snprintf(text, sizeof(text), "%s%s%s%s%s",
@@ -206,15 +210,11 @@ ad_raise_with_cause(PyObject *exception, PyObject *cause)
     return NULL;
 }
 
-PyObject *
-ad_raise(ad_state *state, const ad_error *err)
+/* Raises *err with this message (stolen, may be NULL) and cause (likewise). */
+static PyObject *
+raise_message(ad_state *state, const ad_error *err, PyObject *message,
+              PyObject *cause)
 {
-    if (err->status == AD_ERR_INTERRUPTED) {
-        ad_raise_interruption();
-        return NULL;
-    }
-    PyObject *cause = ad_py_take_exception();
-    PyObject *message = make_message(err);
     PyObject *exception = NULL;
     if (err->status == AD_ERR_EXCHANGE) {
         log_refusal(err->reason, message);
@@ -232,6 +232,96 @@ ad_raise(ad_state *state, const ad_error *err)
     }
     return ad_raise_with_cause(exception, cause);
 }
+
+PyObject *
+ad_raise(ad_state *state, const ad_error *err)
+{
+    if (err->status == AD_ERR_INTERRUPTED) {
+        ad_raise_interruption();
+        return NULL;
+    }
+    PyObject *cause = ad_py_take_exception();
+    return raise_message(state, err, make_message(err), cause);
+}
+
+PyObject *
+ad_raise_text(ad_state *state, const ad_error *err, PyObject *text)
+{
+    PyObject *shown = ad_shown(text, AD_KEEPS_LINES);
+    PyObject *hint = shown != NULL ? ad_shown_utf8(err->hint) : NULL;
+    int has_hint = hint != NULL ? PyUnicode_Contains(shown, hint) : -1;
+    if (has_hint == 0) {
+        Py_SETREF(shown, PyUnicode_FromFormat("%U; %U", shown, hint));
+    }
+    Py_XDECREF(hint);
+    if (has_hint < 0) {
+        Py_CLEAR(shown);
+    }
+    return raise_message(state, err, shown, NULL);
+}
+
+/* --- an exception as an error -------------------------------------------- */
+
+/* The str in an attribute, or "". */
+static void
+copy_text(PyObject *exception, const char *name, char *out, size_t size)
+{
+    PyObject *value = PyObject_GetAttrString(exception, name);
+    const char *text = value != NULL && PyUnicode_Check(value)
+                           ? PyUnicode_AsUTF8(value)
+                           : NULL;
+    PyOS_snprintf(out, size, "%s", text != NULL ? text : "");
+    Py_XDECREF(value);
+    PyErr_Clear();
+}
+
+static void
+copy_device(ad_state *state, PyObject *exception, ad_error *err)
+{
+    PyObject *value = PyObject_GetAttrString(exception, "device");
+    if (value != NULL &&
+        Py_TYPE(value) == (PyTypeObject *)state->device_type) {
+        ad_error_device(err, ((ad_device_object *)value)->device);
+    }
+    Py_XDECREF(value);
+    PyErr_Clear();
+}
+
+static int
+code_of(PyObject *exception)
+{
+    PyObject *value = PyObject_GetAttrString(exception, "code");
+    int overflow = 0;
+    long code = value != NULL && PyLong_Check(value)
+                    ? PyLong_AsLongAndOverflow(value, &overflow)
+                    : 0;
+    Py_XDECREF(value);
+    PyErr_Clear();
+    return overflow == 0 && code >= INT_MIN && code <= INT_MAX ? (int)code : 0;
+}
+
+void
+ad_error_describe(ad_state *state, PyObject *exception, ad_error *err)
+{
+    if (PyErr_GivenExceptionMatches(exception, state->exchange_error)) {
+        err->status = AD_ERR_EXCHANGE;
+    } else if (PyErr_GivenExceptionMatches(exception, state->device_error)) {
+        err->status = AD_ERR_DEVICE;
+    } else if (PyErr_GivenExceptionMatches(exception,
+                                           state->invalid_arrow_error)) {
+        err->status = AD_ERR_ARROW;
+    } else {
+        return;
+    }
+    copy_text(exception, "reason", err->reason, sizeof(err->reason));
+    copy_text(exception, "hint", err->hint, sizeof(err->hint));
+    copy_text(exception, "dtype", err->dtype, sizeof(err->dtype));
+    copy_text(exception, "path", err->path, sizeof(err->path));
+    copy_device(state, exception, err);
+    err->code = code_of(exception);
+}
+
+/* --- raising in support/ and above --------------------------------------- */
 
 PyObject *
 ad_raise_exchange(ad_state *state, const char *reason, const char *hint,

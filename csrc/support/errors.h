@@ -1,6 +1,6 @@
-/* Our exceptions. Only ad_raise() gives an exception the fields of an
- * ad_error; elsewhere its text becomes that of another exception, or of a
- * result.
+/* Our exceptions. Only ad_raise() and ad_raise_text() give an exception the
+ * fields of an ad_error, and ad_error_describe() takes them out of one;
+ * elsewhere the text becomes that of another exception, or of a result.
  */
 #ifndef AD_SUPPORT_ERRORS_H
 #define AD_SUPPORT_ERRORS_H
@@ -14,6 +14,15 @@ int ad_errors_init(ad_state *state, PyObject *module);
 /* Raise *err. An exception that is already set becomes the cause (__cause__)
  * of the new one. Returns NULL. */
 PyObject *ad_raise(ad_state *state, const ad_error *err);
+
+/* The same with `text` (stolen; may be NULL with an exception set), which may
+ * be longer than an ad_error, in place of the message. The hint follows unless
+ * the text has it. */
+PyObject *ad_raise_text(ad_state *state, const ad_error *err, PyObject *text);
+
+/* If `exception` is one of ours, give *err its class and its fields; the
+ * message stays. */
+void ad_error_describe(ad_state *state, PyObject *exception, ad_error *err);
 
 /* Raise *err unless the status is AD_OK. Returns 0, or -1. */
 static inline int

@@ -30,7 +30,8 @@ find_cut(const char *message, const char *text)
     return i + MIN_SHARED <= n ? message + i : NULL;
 }
 
-/* Raise the message up to `cut`, followed by the producer's full text. */
+/* Raise *err with its message up to `cut`, followed by the producer's full
+ * text. */
 static void
 raise_in_full(ad_state *state, const ad_error *err, const char *cut,
               const char *text)
@@ -39,11 +40,11 @@ raise_in_full(ad_state *state, const ad_error *err, const char *cut,
                                           "backslashreplace");
     PyObject *all = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
                                          "backslashreplace");
-    if (head != NULL && all != NULL) {
-        ad_raise_exchange(state, "stream", NULL, "%U%U", head, all);
-    }
+    PyObject *both =
+        head != NULL && all != NULL ? PyUnicode_Concat(head, all) : NULL;
     Py_XDECREF(head);
     Py_XDECREF(all);
+    ad_raise_text(state, err, both);
 }
 
 /* Set the errno as an attribute of the current exception. */
@@ -96,32 +97,28 @@ ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
     PyObject *cause = stream != NULL ? take_exception(stream) : NULL;
     bool is_exchange = cause != NULL && PyErr_GivenExceptionMatches(
                                             cause, state->exchange_error);
+    bool is_arrow = cause != NULL && PyErr_GivenExceptionMatches(
+                                         cause, state->invalid_arrow_error);
     if (cause != NULL) {
         ad_py_restore_exception(cause);
         if (ad_exception_is_final(state)) { /* must not be wrapped */
             return NULL;
         }
     }
-    if (is_exchange) { /* has its reason, type and hint already */
-        if (err->code != 0) {
-            add_code(err->code);
-        }
+    if (is_exchange && err->code != 0) {
+        add_code(err->code);
+    }
+    if (is_exchange || is_arrow) { /* says it better than a wrapper */
         return NULL;
     }
     const char *text = stream != NULL && err->code != 0 && cause == NULL
                            ? ad_array_stream_last_error(stream)
                            : NULL;
-    bool is_stream =
-        err->status == AD_ERR_EXCHANGE && ad_error_has_reason(err, "stream");
-    const char *cut =
-        is_stream && text != NULL ? find_cut(err->message, text) : NULL;
+    const char *cut = text != NULL ? find_cut(err->message, text) : NULL;
     if (cut != NULL) {
         raise_in_full(state, err, cut, text);
     } else {
         ad_raise(state, err);
-    }
-    if (is_stream && err->code != 0) {
-        add_code(err->code);
     }
     return NULL;
 }
@@ -246,6 +243,9 @@ errno_of(ad_state *state, PyObject *exception)
     if (PyErr_GivenExceptionMatches(exception, PyExc_OSError)) {
         return number_of(exception, "errno", EIO);
     }
+    if (PyErr_GivenExceptionMatches(exception, state->device_error)) {
+        return EIO; /* its code is the runtime's */
+    }
     /* The errno of the stream that the producer reads. */
     if (PyErr_GivenExceptionMatches(exception, state->exchange_error)) {
         return number_of(exception, "code", EINVAL);
@@ -282,11 +282,13 @@ ad_save_exception(ad_state *state, ad_saved_exception *self, const char *who,
     self->code = errno_of(state, exception);
     self->text = text_of(exception);
     self->exception = exception;
-    return ad_fail(err, self->code == ENOMEM ? AD_ERR_MEMORY : AD_ERR_EXCHANGE,
-                   "stream", NULL, "%s%s%.400s", who != NULL ? who : "",
-                   who != NULL ? " raised " : "",
-                   self->text != NULL ? self->text
-                                      : Py_TYPE(exception)->tp_name);
+    (void)ad_fail(err, self->code == ENOMEM ? AD_ERR_MEMORY : AD_ERR_EXCHANGE,
+                  "stream", NULL, "%s%s%.400s", who != NULL ? who : "",
+                  who != NULL ? " raised " : "",
+                  self->text != NULL ? self->text
+                                     : Py_TYPE(exception)->tp_name);
+    ad_error_describe(state, exception, err);
+    return err->status;
 }
 
 ad_status

@@ -37,8 +37,9 @@ AD_MUST_CHECK ad_status ad_stream_struct_import(const ad_stream_struct *steal,
 
 /* Raise the failure of a call on `stream` (NULL if the stream could not be
  * made), with the producer's full text, its errno as `code`, and the exception
- * of its Python code as the cause. An ExchangeError of its Python code is
- * raised itself. Returns NULL. */
+ * of its Python code as the cause. An ExchangeError or InvalidArrowError of its
+ * Python code is raised itself, and the next read raises one with its fields.
+ * Returns NULL. */
 PyObject *ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
                                 const ad_error *err);
 
@@ -53,7 +54,8 @@ typedef struct ad_saved_exception {
 } ad_saved_exception;
 
 /* Save the current exception, and fail with the error "`who` raised ...", or,
- * if `who` is NULL, with the text of the exception. */
+ * if `who` is NULL, with the text of the exception. The error has the class and
+ * the fields of an exception of ours. */
 AD_MUST_CHECK ad_status ad_save_exception(ad_state *state,
                                           ad_saved_exception *self,
                                           const char *who, ad_error *err);

@@ -284,6 +284,53 @@ class TestErrors:
 
         run(main())
 
+    @pytest.mark.parametrize("kind", ["async", "sync", "pull"])
+    def test_own_error_of_a_source_keeps_its_class_and_fields(self, kind):
+        broken = ad.DeviceError("cuMemAlloc failed")
+        broken.code, broken.device, broken.hint = 700, ad.device("cuda:1"), "start again"
+        malformed = ad.InvalidArrowError("children[0]: length is -1")
+        malformed.path = "children[0]"
+
+        def elements(last):
+            yield np.array([0])
+            if isinstance(last, Exception):
+                raise last
+            yield last
+
+        async def pushed(last):
+            for element in elements(last):
+                yield element
+
+        def source(last):
+            if kind == "pull":
+                return ad.array_stream(elements(last))
+            return pushed(last) if kind == "async" else elements(last)
+
+        async def failure_of(last):
+            stream, handler = aio.consumer()
+            task = asyncio.create_task(aio.produce(handler, source(last)))
+            assert numbers([await anext(stream)]) == [0]
+            for _ in range(2):
+                with pytest.raises((ad.ExchangeError, ValueError, RuntimeError)) as caught:
+                    await anext(stream)
+                error = caught.value
+                assert "the producer of the async stream reports error" in str(error)
+                assert error.hint is None or str(error).count(error.hint) == 1
+                assert error.__cause__ is None
+            with pytest.raises(type(error)):
+                await task
+            return error
+
+        error = run(failure_of(np.array([1.5])))
+        assert type(error) is ad.ExchangeError and error.reason == "schema"
+        assert "it is float64, but the stream is int64" in str(error)
+        assert error.code == errno.EINVAL and "convert them before" in error.hint
+        error = run(failure_of(broken))
+        assert type(error) is ad.DeviceError and error.code == 700
+        assert error.device == broken.device and error.hint == "start again"
+        error = run(failure_of(malformed))
+        assert type(error) is ad.InvalidArrowError and error.path == "children[0]"
+
     def test_iterator_raises_stop_async_iteration(self):
         def step():
             if not left:

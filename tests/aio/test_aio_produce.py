@@ -76,10 +76,10 @@ class TestProduce:
             stream, handler = aio.consumer()
             task = asyncio.create_task(aio.produce(handler, count_up(3)))
             assert numbers([await anext(stream)]) == [0]
-            with pytest.raises(ad.ExchangeError, match="is for one stream") as caught:
+            with pytest.raises(ad.ExchangeError, match="a handler is for one stream") as caught:
                 await aio.produce(handler, count_up(3))
             assert caught.value.reason == "consumed"
-            with pytest.raises(ad.ExchangeError, match="is for one stream"):
+            with pytest.raises(ad.ExchangeError, match="a handler is for one stream"):
                 ad.array_stream(np.array([1])).__arrowdev_async_device_stream__(handler)
             assert numbers([batch async for batch in stream]) == [1, 2]
             await task

@@ -96,8 +96,9 @@ pair_produce(void *context)
     if (self->end == PAIR_FINISH) {
         CHECK_INT(ad_async_producer_finish(producer, NULL), AD_OK);
     } else if (self->end == PAIR_FAIL) {
-        CHECK_INT(ad_async_producer_fail(producer, 5, "failed", NULL, NULL),
-                  AD_OK);
+        CHECK_INT(
+            ad_async_producer_fail(producer, 5, "failed", NULL, NULL, NULL),
+            AD_OK);
     }
     ad_async_producer_close(producer);
     return NULL;

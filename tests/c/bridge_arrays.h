@@ -94,7 +94,7 @@ refuses(const ad_array *array, const ad_bridge_options *options,
     ad_tensor_value out;
     memset(&err, 0, sizeof(err));
     CHECK_INT(ad_tensor_from_array(array, options, &out, &err), status);
-    CHECK_STR(err.reason != NULL ? err.reason : "", reason);
+    CHECK_STR(err.reason, reason);
     CHECK_HAS(err.hint, hint);
     CHECK(err.message[0] != '\0');
     CHECK_INT(ad_tensor_from_array(array, options, &out, NULL), status);

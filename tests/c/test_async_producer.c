@@ -298,10 +298,11 @@ test_error(void)
     ad_async_producer *producer = producer_of(&handler);
     char *blob = blob_of("retry", "no");
     start(producer, AD_ASYNC_READY);
-    CHECK_INT(ad_async_producer_fail(producer, EIO, "broken", blob, NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_async_producer_fail(producer, EIO, "broken", blob, NULL, NULL),
+        AD_OK);
     free(blob);
-    CHECK_INT(ad_async_producer_fail(producer, EIO, "again", NULL, NULL),
+    CHECK_INT(ad_async_producer_fail(producer, EIO, "again", NULL, NULL, NULL),
               AD_OK);
     finish(producer);
     CHECK_INT(handler.error_code, EIO);
@@ -366,8 +367,9 @@ test_error_of_the_source_after_cancel(void)
     ad_async_producer *producer = producer_of(&handler);
     start(producer, AD_ASYNC_READY);
     handler.shown.producer->cancel(handler.shown.producer);
-    CHECK_INT(ad_async_producer_fail(producer, EIO, "broken", NULL, NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_async_producer_fail(producer, EIO, "broken", NULL, NULL, NULL),
+        AD_OK);
     CHECK_INT(handler.error_code, EIO);
     done(producer, &handler, "ser");
 }
@@ -517,7 +519,7 @@ test_refused_task(void)
         send(producer, 1, AD_ASYNC_END);
         send(producer, 1, AD_ASYNC_END);
         /* No on_error after a refusal. */
-        CHECK_INT(ad_async_producer_fail(producer, EIO, "x", NULL, NULL),
+        CHECK_INT(ad_async_producer_fail(producer, EIO, "x", NULL, NULL, NULL),
                   AD_OK);
         done(producer, &handler, "str");
     }

@@ -21,7 +21,7 @@ check_refused(const ad_tensor_descriptor *descriptor, const char *message)
     CHECK_INT(check_descriptor(descriptor, &out), AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "DLTensor");
     CHECK_HAS(err.message, message);
-    CHECK(err.reason != NULL);
+    CHECK(err.reason[0] != '\0');
 }
 
 static ad_tensor_descriptor

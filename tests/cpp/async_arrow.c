@@ -247,8 +247,9 @@ export_run(void *context)
     }
     ad_status status;
     if (self->fails) {
-        status = ad_async_producer_fail(
-            self->producer, EIO, "the disk of arrowdev is gone", NULL, NULL);
+        status = ad_async_producer_fail(self->producer, EIO,
+                                        "the disk of arrowdev is gone", NULL,
+                                        NULL, NULL);
     } else {
         status = ad_async_producer_finish(self->producer, NULL);
     }

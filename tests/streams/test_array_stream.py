@@ -133,8 +133,7 @@ def test_single_values_are_no_batches(schema):
     for source in (Dataset(), list(np.arange(3)), iter(np.arange(3)), ours):
         with pytest.raises(ad.ExchangeError, match="element 0 ") as info:
             list(ad.array_stream(source, schema=schema))
-        error = info.value
-        assert error.reason == "ndim" and "arrowdev.array(x[...])" in error.hint
+        assert info.value.reason == "ndim" and "arrowdev.array(x[...])" in info.value.hint
     with pytest.raises(ad.ExchangeError):
         ad.array_stream([np.arange(2)]).map(lambda batch: np.int64(5))
     rows = ad.array_stream([np.arange(2).reshape(1, 2), np.arange(4).reshape(2, 2)])
@@ -386,6 +385,71 @@ def test_exception_with_failing_str():
     with pytest.raises(ad.ExchangeError, match="Odd") as info:
         next(stream)
     assert isinstance(info.value.__cause__, Odd)
+
+
+def malformed():
+    error = ad.InvalidArrowError("children[0]: length is -1")
+    error.path = "children[0]"
+    return error
+
+
+def lost_device():
+    error = ad.DeviceError("cuMemAlloc failed")
+    error.code, error.device, error.hint = 700, ad.device("cuda:1"), "start again"
+    return error
+
+
+def unreadable():
+    error = ad.ExchangeError("no such type")
+    error.reason, error.dtype, error.device = "dtype", "utf8", ad.device("cuda:1")
+    return error
+
+
+OWN_ERRORS = [malformed, lost_device, unreadable]
+FIELDS = ("reason", "hint", "device", "dtype", "path")
+
+
+def fields_of(error):
+    return {name: getattr(error, name, None) for name in FIELDS}
+
+
+@pytest.mark.parametrize("make", OWN_ERRORS)
+def test_second_read_of_a_failed_stream_says_the_first_failure(make):
+    expected = make()
+    for stream in (
+        ad.array_stream(failing(expected)),
+        ad.concat_streams([ad.array_stream(failing(expected))]),
+        ad.aio.connect(ad.array_stream(failing(expected))).to_stream(),
+    ):
+        next(stream)
+        for _ in range(3):
+            with pytest.raises(type(expected)) as info:
+                next(stream)
+            assert fields_of(info.value) == fields_of(expected)
+            assert str(expected) in str(info.value)
+            if isinstance(expected, ad.DeviceError):
+                assert info.value.code == 700
+
+
+def test_second_read_after_a_foreign_exception():
+    stream = ad.array_stream(failing(ValueError("broken")))
+    next(stream)
+    for cause in (ValueError, type(None)):
+        with pytest.raises(ad.ExchangeError, match="ValueError: broken") as info:
+            next(stream)
+        assert info.value.reason == "stream" and type(info.value.__cause__) is cause
+
+
+def test_fields_of_another_type_are_left_out():
+    error = ad.ExchangeError("odd")
+    error.reason, error.hint, error.device, error.code = 5, b"x", "cuda:0", 2**80
+    stream = ad.array_stream(failing(error))
+    next(stream)
+    for reason in (5, None):
+        with pytest.raises(ad.ExchangeError, match="odd") as info:
+            next(stream)
+        assert info.value.reason == reason
+    assert info.value.hint is None and info.value.device is None
 
 
 def test_long_text_changes_between_calls():

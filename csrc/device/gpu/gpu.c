@@ -87,7 +87,7 @@ ad_gpu_fail(const struct ad_gpu *gpu, ad_device device, ad_gpu_result result,
     }
     if (err != NULL) {
         err->status = AD_ERR_EXCHANGE;
-        err->reason = "capture";
+        ad_error_reason(err, "capture");
         ad_error_hint(err, "%s", hint_for_capture(result.code));
     }
     return AD_ERR_EXCHANGE;

@@ -29,7 +29,7 @@ fail_kernel(const struct ad_gpu *gpu, ad_context context, ad_gpu_result result,
     }
     if (err != NULL) {
         err->status = AD_ERR_EXCHANGE;
-        err->reason = "kernel";
+        ad_error_reason(err, "kernel");
         ad_error_hint(err, "arrowdev's kernels cannot be loaded on this "
                            "device; copy the data to the host first with "
                            ".to(\"cpu\")");

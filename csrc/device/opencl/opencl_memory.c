@@ -284,7 +284,7 @@ fail_build(const struct ad_opencl_context *cl_context, ad_cl_program program,
         return status;
     }
     err->status = AD_ERR_EXCHANGE;
-    err->reason = "kernel";
+    ad_error_reason(err, "kernel");
     (void)ad_cl.GetProgramBuildInfo(program, cl_context->device,
                                     AD_CL_PROGRAM_BUILD_LOG, sizeof(log) - 1,
                                     log, NULL);

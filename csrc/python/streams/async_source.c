@@ -21,7 +21,8 @@ typedef struct async_source {
     ad_owner *type; /* keeps the module and its state alive */
     bool drops_metadata;
     ad_saved_exception saved_exception;
-    int code; /* errno of the last failure */
+    int code;         /* errno of the last failure */
+    bool is_reported; /* the producer has reported that failure */
 } async_source;
 
 /* --- errors of the producer ---------------------------------------------- */
@@ -32,31 +33,26 @@ static bool
 is_reported(ad_consumer_queue *queue, int code, ad_async_error *said)
 {
     return code != 0 && ad_async_consumer_error(queue->consumer, said) &&
-           said->code == code;
-}
-
-static int
-set_details(PyObject *exception, int code, PyObject *metadata)
-{
-    return ad_py_set_attr(exception, "code", PyLong_FromLong(code)) == 0
-               ? PyObject_SetAttrString(exception, "metadata", metadata)
-               : -1;
+           said->is_outcome;
 }
 
 static PyObject *
-raise_reported(ad_state *state, const ad_async_error *said)
+raise_reported(ad_state *state, const ad_async_error *said,
+               const ad_error *err)
 {
     PyObject *text = PyUnicode_DecodeUTF8(
         said->message, (Py_ssize_t)strlen(said->message), "backslashreplace");
     PyObject *metadata =
         text != NULL ? ad_metadata_as_dict(state, said->metadata) : NULL;
     if (metadata != NULL) {
-        ad_raise_exchange(state, "stream", NULL,
-                          "the producer of the async stream reports error %d "
-                          "(%s): %U",
-                          said->code, strerror(said->code), text);
+        PyObject *message = PyUnicode_FromFormat(
+            "the producer of the async stream reports error %d (%s): %U",
+            said->code, strerror(said->code), text);
+        ad_raise_text(state, err, message);
+    }
+    if (metadata != NULL && err->status == AD_ERR_EXCHANGE) {
         PyObject *exception = ad_py_take_exception();
-        if (set_details(exception, said->code, metadata) == 0) {
+        if (PyObject_SetAttrString(exception, "metadata", metadata) == 0) {
             ad_py_restore_exception(exception);
         } else {
             Py_DECREF(exception);
@@ -71,19 +67,20 @@ PyObject *
 ad_async_raise(ad_state *state, ad_consumer_queue *queue, const ad_error *err)
 {
     ad_async_error said;
-    return is_reported(queue, err->code, &said) ? raise_reported(state, &said)
-                                                : ad_raise(state, err);
+    return is_reported(queue, err->code, &said)
+               ? raise_reported(state, &said, err)
+               : ad_raise(state, err);
 }
 
 /* Saves the metadata of the error in an exception, the cause of the one that a
  * Python reader gets: an ad_error has no room for it. */
 static void
-save_reported(ad_state *state, const ad_async_error *said,
+save_reported(ad_state *state, const ad_async_error *said, const ad_error *err,
               ad_saved_exception *saved_exception)
 {
     PyGILState_STATE gil;
     if (said->metadata != NULL && ad_py_call_begin(&gil)) {
-        raise_reported(state, said);
+        raise_reported(state, said, err);
         saved_exception->exception = ad_py_take_exception();
         ad_py_call_end(gil);
     }
@@ -169,9 +166,10 @@ source_next(ad_batch_source *base, ad_array *out, bool *is_end, ad_error *err)
     ad_wait_end(saved);
     if (status != AD_OK) {
         ad_async_error said;
-        self->code = err->code;
-        if (is_reported(self->queue, err->code, &said)) {
-            save_reported(self->state, &said, &self->saved_exception);
+        self->is_reported = is_reported(self->queue, err->code, &said);
+        self->code = self->is_reported ? said.code : err->code;
+        if (self->is_reported) {
+            save_reported(self->state, &said, err, &self->saved_exception);
         }
         return status;
     }
@@ -201,7 +199,10 @@ source_last_error(ad_batch_source *base, int *code)
         return self->saved_exception.text;
     }
     *code = self->code;
-    return is_reported(self->queue, self->code, &said) ? said.message : NULL;
+    return self->is_reported &&
+                   ad_async_consumer_error(self->queue->consumer, &said)
+               ? said.message
+               : NULL;
 }
 
 static void

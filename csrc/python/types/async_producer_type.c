@@ -411,7 +411,7 @@ producer_fail(PyObject *object, PyObject *exception)
 {
     producer_object *self = (producer_object *)object;
     ad_saved_exception saved_exception = {0};
-    ad_error err;
+    ad_error cause, err;
     ad_status status;
     if (AD_PY_LOCKED(self, self->producer) == NULL) {
         Py_RETURN_NONE;
@@ -422,12 +422,12 @@ producer_fail(PyObject *object, PyObject *exception)
     char *metadata = metadata_of(ad_state_of(object), exception);
     ad_py_restore_exception(Py_NewRef(exception));
     status = ad_save_exception(ad_state_of(object), &saved_exception,
-                               "the source", &err);
+                               "the source", &cause);
     Py_BEGIN_ALLOW_THREADS
     status = ad_async_producer_fail(
         self->producer, saved_exception.code,
-        saved_exception.text != NULL ? saved_exception.text : err.message,
-        metadata, &err);
+        saved_exception.text != NULL ? saved_exception.text : cause.message,
+        metadata, &cause, &err);
     Py_END_ALLOW_THREADS
     ad_saved_exception_clear(&saved_exception);
     free(metadata);
