@@ -59,13 +59,17 @@ probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     memset(slot, 0, sizeof(*slot));
     slot->type = type;
     slot->first = -1;
-    slot->has_own_lookup = type->tp_getattro != PyObject_GenericGetAttr;
+    /* A class has the methods of its instances, which it cannot serve. */
+    bool is_metaclass = PyType_IsSubtype(type, &PyType_Type);
+    slot->has_own_lookup =
+        type->tp_getattro != PyObject_GenericGetAttr && !is_metaclass;
 #if PY_VERSION_HEX >= 0x030b0000
     slot->may_have_dict = type->tp_dictoffset != 0 ||
                           PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
 #else
     slot->may_have_dict = type->tp_dictoffset != 0;
 #endif
+    slot->may_have_dict = slot->may_have_dict && !is_metaclass;
     slot->is_column = is_of_columns(type);
     slot->is_polars = ad_is_subclass(type, "polars", NULL);
     slot->has_numpy_block = ad_is_subclass(type, "pandas", "Series");
@@ -235,14 +239,8 @@ ad_offers(ad_state *state, PyObject *object, uint32_t *out)
 
 /* --- import -------------------------------------------------------------- */
 
-/* The refusals: the first exception, and a line for each. */
-typedef struct refusals {
-    PyObject *first;
-    PyObject *text;
-} refusals;
-
-static void
-refusals_clear(refusals *tried)
+void
+ad_refusals_clear(ad_refusals *tried)
 {
     Py_CLEAR(tried->first);
     Py_CLEAR(tried->text);
@@ -311,11 +309,9 @@ refusal_line(const ad_protocol *protocol, PyObject *object,
     return line;
 }
 
-/* Records and clears the pending exception. -1 with an exception that is
- * final. */
-static int
-refusals_add(ad_state *state, refusals *tried, PyObject *object,
-             const ad_protocol *protocol)
+int
+ad_refusals_add(ad_state *state, ad_refusals *tried, PyObject *object,
+                const ad_protocol *protocol)
 {
     if (ad_exception_is_final(state)) {
         return -1;
@@ -399,6 +395,10 @@ ad_import_hint(PyObject *object)
     if (has_method(object, "__aiter__")) {
         return "; read its arrays with `async for`";
     }
+    if (has_method(object, "__fspath__")) {
+        return "; it is the path of a file, which a library has to read, as "
+               "pyarrow.parquet.read_table(x) does";
+    }
     if (PyIter_Check(object)) {
         return "; arrowdev.array_stream(x) reads an iterator of arrays";
     }
@@ -428,25 +428,37 @@ fail_speechless(PyObject *object, uint32_t among)
             return;
         }
     }
+    bool is_class = PyType_Check(object);
+    const PyTypeObject *named =
+        is_class ? (const PyTypeObject *)object : Py_TYPE(object);
     PyErr_Format(PyExc_TypeError,
-                 "%.200s speaks none of the protocols%s (tried: %U)",
-                 Py_TYPE(object)->tp_name, ad_import_hint(object), names);
+                 "%s%.200s speaks none of the protocols%s (tried: %U)",
+                 is_class ? "the class " : "", named->tp_name,
+                 ad_import_hint(object), names);
     Py_XDECREF(names);
 }
 
+PyObject *
+ad_refusals_raise(ad_state *state, ad_refusals *tried, PyObject *object)
+{
+    ad_py_restore_exception(tried->first);
+    tried->first = NULL;
+    ad_raise_exchange(state, "refused", NULL, "%.200s cannot be imported: %U",
+                      Py_TYPE(object)->tp_name, tried->text);
+    ad_refusals_clear(tried);
+    return NULL;
+}
+
 static int
-fail_import(ad_state *state, PyObject *object, refusals *tried, uint32_t among)
+fail_import(ad_state *state, PyObject *object, ad_refusals *tried,
+            uint32_t among)
 {
     if (tried->first != NULL) {
-        ad_py_restore_exception(tried->first);
-        tried->first = NULL;
-        ad_raise_exchange(state, "refused", NULL,
-                          "%.200s cannot be imported: %U",
-                          Py_TYPE(object)->tp_name, tried->text);
+        ad_refusals_raise(state, tried, object);
     } else if (!PyErr_Occurred()) {
         fail_speechless(object, among);
     }
-    refusals_clear(tried);
+    ad_refusals_clear(tried);
     return -1;
 }
 
@@ -457,7 +469,7 @@ typedef struct search {
     const ad_type_slot *slot;
     const ad_request *request;
     uint32_t offers;
-    refusals tried;
+    ad_refusals tried;
     ad_imported *out;
 } search;
 
@@ -503,7 +515,7 @@ try_protocol(search *s, int index)
                    : AD_ND_PROTOCOLS >> index & 1  ? check_tensor(s, protocol)
                                                    : 1;
         case AD_IMPORT_REFUSED:
-            return refusals_add(s->state, &s->tried, s->object, protocol);
+            return ad_refusals_add(s->state, &s->tried, s->object, protocol);
         case AD_IMPORT_FAILED:
             break;
     }
@@ -556,7 +568,7 @@ import_foreign(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result == 0) {
         return fail_import(state, object, &s.tried, among);
     }
-    refusals_clear(&s.tried);
+    ad_refusals_clear(&s.tried);
     return result == 1 ? 0 : -1;
 }
 

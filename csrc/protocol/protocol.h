@@ -138,6 +138,23 @@ extern const ad_protocol *const ad_protocols[AD_N_PROTOCOLS];
      AD_PROTOCOL_BIT(sycl_usm) | AD_PROTOCOL_BIT(cuda_array_interface) |      \
      AD_PROTOCOL_BIT(array_interface) | AD_PROTOCOL_BIT(buffer))
 
+/* The refusals of the protocols of an object: the first exception, and a line
+ * for each. {0}: none. */
+typedef struct ad_refusals {
+    PyObject *first;
+    PyObject *text;
+} ad_refusals;
+
+/* Records and clears the pending exception, unless it says that the attribute
+ * of the protocol is absent. -1: it is final. */
+int ad_refusals_add(ad_state *state, ad_refusals *tried, PyObject *object,
+                    const ad_protocol *protocol);
+/* Raises ExchangeError, "refused", whose cause is the first, and clears. There
+ * must be one. Returns NULL. */
+PyObject *ad_refusals_raise(ad_state *state, ad_refusals *tried,
+                            PyObject *object);
+void ad_refusals_clear(ad_refusals *tried);
+
 /* What to do with an object that offers no protocol: "; <hint>", or "". */
 const char *ad_import_hint(PyObject *object);
 

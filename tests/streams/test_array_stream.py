@@ -375,6 +375,40 @@ def test_exported_error_has_exception_text(error, seen):
         reader.read_next_batch()
 
 
+def test_refusal_of_the_only_stream_protocol():
+    class Failing:
+        def __arrow_c_stream__(self, requested_schema=None):
+            return self.missing
+
+    class Failing2(Failing):
+        def __arrow_c_device_stream__(self, requested_schema=None, **kwargs):
+            raise KeyError("x")
+
+    class Absent:
+        @property
+        def __arrow_c_stream__(self):
+            raise AttributeError("no stream today")
+
+    class Own:
+        def __arrow_c_stream__(self, requested_schema=None):
+            raise unreadable()
+
+    with pytest.raises(
+        ad.ExchangeError, match=r"__arrow_c_stream__ refused .AttributeError"
+    ) as info:
+        ad.array_stream(Failing())
+    assert info.value.reason == "refused" and type(info.value.__cause__) is AttributeError
+    with pytest.raises(ad.ExchangeError, match=r"device_stream__ refused .*_c_stream__") as info:
+        ad.array_stream(Failing2())
+    assert info.value.reason == "refused" and type(info.value.__cause__) is KeyError
+    with pytest.raises(TypeError, match="Absent is no stream") as info:
+        ad.array_stream(Absent())
+    assert str(info.value.__cause__) == "no stream today"
+    with pytest.raises(ad.ExchangeError, match=r"^no such type$") as info:
+        ad.array_stream(Own())
+    assert info.value.reason == "dtype"
+
+
 def test_exception_with_failing_str():
     class Odd(Exception):
         def __str__(self):

@@ -185,47 +185,99 @@ from_iterable(ad_state *state, PyObject *object, const options *wanted)
     return stream != NULL ? ad_array_stream_object_new(state, stream) : NULL;
 }
 
+/* An object without a stream. `absent` (stolen, may be NULL) is what the
+ * look-up of its stream's attribute raised. */
 static PyObject *
-make_stream(ad_state *state, PyObject *object, const options *wanted)
+from_other(ad_state *state, PyObject *object, uint32_t offers,
+           const options *wanted, PyObject *absent)
+{
+    PyObject *result = offers != 0 ? from_array(state, object, wanted)
+                                   : from_iterable(state, object, wanted);
+    if (result == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        return ad_raise_with_cause(ad_py_take_exception(), absent);
+    }
+    Py_XDECREF(absent);
+    return result;
+}
+
+/* An error of ours says better what is wrong than a list of one refusal. */
+static bool
+is_own_exception(ad_state *state)
+{
+    return PyErr_ExceptionMatches(state->exchange_error) ||
+           PyErr_ExceptionMatches(state->invalid_arrow_error);
+}
+
+/* Records and clears the exception of a protocol, and keeps it in *absent. -1:
+ * it is to be raised. */
+static int
+note_refusal(ad_state *state, PyObject *object, int protocol, bool is_last,
+             ad_refusals *tried, PyObject **absent)
+{
+    if (is_last && tried->first == NULL && is_own_exception(state)) {
+        return -1;
+    }
+    PyObject *exception = ad_py_take_exception();
+    Py_XSETREF(*absent, Py_XNewRef(exception));
+    ad_py_restore_exception(exception);
+    return ad_refusals_add(state, tried, object, ad_protocols[protocol]);
+}
+
+/* Tries the stream protocols of the object, then the others. */
+static PyObject *
+from_foreign(ad_state *state, PyObject *object, const options *wanted)
 {
     static const struct {
-        uint32_t bit;
+        uint8_t protocol;
         int method;
         ad_capsule_kind kind;
     } ways[] = {
-        {AD_PROTOCOL_BIT(arrow_device_stream), AD_STR_arrow_c_device_stream,
+        {AD_PROTOCOL_arrow_device_stream, AD_STR_arrow_c_device_stream,
          AD_CAPSULE_DEVICE_STREAM},
-        {AD_PROTOCOL_BIT(arrow_stream), AD_STR_arrow_c_stream,
-         AD_CAPSULE_STREAM},
+        {AD_PROTOCOL_arrow_stream, AD_STR_arrow_c_stream, AD_CAPSULE_STREAM},
     };
+    ad_refusals tried = {0};
+    PyObject *absent = NULL;
     uint32_t offers;
+    if (ad_offers(state, object, &offers) < 0) {
+        return NULL;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const uint32_t bit = (uint32_t)1 << ways[i].protocol;
+        if ((offers & bit) == 0) {
+            continue;
+        }
+        bool may_go_on = false;
+        offers &= ~bit;
+        PyObject *result = from_method(state, object, ways[i].method,
+                                       ways[i].kind, wanted, &may_go_on);
+        if (result != NULL || !may_go_on ||
+            note_refusal(state, object, ways[i].protocol, offers == 0, &tried,
+                         &absent) < 0) {
+            ad_refusals_clear(&tried);
+            Py_XDECREF(absent);
+            return result;
+        }
+    }
+    if (offers == 0 && tried.first != NULL) {
+        Py_XDECREF(absent);
+        return ad_refusals_raise(state, &tried, object);
+    }
+    ad_refusals_clear(&tried);
+    return from_other(state, object, offers, wanted, absent);
+}
+
+static PyObject *
+make_stream(ad_state *state, PyObject *object, const options *wanted)
+{
     if (ad_is_array_stream(state, object)) {
         return with_schema(state, Py_NewRef(object), wanted);
     }
     if (PyCapsule_CheckExact(object)) {
         return from_bare_capsule(state, object, wanted);
     }
-    if (ad_is_array(state, object)) {
-        return from_array(state, object, wanted);
-    }
-    if (ad_offers(state, object, &offers) < 0) {
-        return NULL;
-    }
-    for (size_t i = 0; i < 2; i++) {
-        if ((offers & ways[i].bit) == 0) {
-            continue;
-        }
-        bool may_go_on = false;
-        offers &= ~ways[i].bit;
-        PyObject *result = from_method(state, object, ways[i].method,
-                                       ways[i].kind, wanted, &may_go_on);
-        if (result != NULL || !may_go_on || offers == 0) {
-            return result;
-        }
-        PyErr_Clear();
-    }
-    return offers != 0 ? from_array(state, object, wanted)
-                       : from_iterable(state, object, wanted);
+    return ad_is_array(state, object) ? from_array(state, object, wanted)
+                                      : from_foreign(state, object, wanted);
 }
 
 PyObject *
