@@ -51,7 +51,11 @@ def convert(obj: _Source, cls: type, stream: object, copy: bool | None) -> Any:
         raise TypeError(
             "arrowdev does not know how to make an instance of "
             f"{cls.__module__}.{cls.__qualname__}; "
-            "hand the arrowdev object to the class's own constructor, or open an issue"
+            + (
+                "numpy.asarray(x).tolist() gives Python values, .to_pylist() those of a column"
+                if cls.__module__ == "builtins"
+                else "hand the arrowdev object to the class's own constructor, or open an issue"
+            )
         )
     try:
         result = make(obj, copy, stream)

@@ -363,9 +363,10 @@ ad_array_child(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
 {
     int64_t n = src->node->n_children;
     if (i < 0 || i >= n) {
-        return ad_fail(
-            err, AD_ERR_INDEX, NULL, NULL,
-            "child %" PRId64 " of an array with %" PRId64 " children", i, n);
+        char count[AD_COUNT_SIZE];
+        return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
+                       "child %" PRId64 " of an array with %s", i,
+                       ad_count_text(n, "child", "children", count));
     }
     view_below(src, src->node->children[i], src->schema.node->children[i],
                out);

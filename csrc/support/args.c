@@ -34,13 +34,36 @@ find_parameter(ad_state *state, const ad_signature *signature, PyObject *name)
     return -1;
 }
 
+/* TypeError that names the keywords there are. */
+static void
+fail_keyword(ad_state *state, const ad_signature *signature, PyObject *name)
+{
+    int first = signature->n_positional_only;
+    PyObject *text =
+        PyUnicode_FromFormat("%s got an unexpected keyword argument '%U'",
+                             signature->function, name);
+    for (int i = first; text != NULL && i < signature->n_parameters; i++) {
+        Py_SETREF(text, PyUnicode_FromFormat(
+                            "%U%s%U", text, i == first ? "; there are " : ", ",
+                            state->strings[signature->names[i]]));
+    }
+    if (text != NULL && first > 1) {
+        Py_SETREF(text, PyUnicode_FromFormat(
+                            "%U; the first %d arguments have no keyword", text,
+                            first));
+    }
+    if (text != NULL) {
+        PyErr_SetObject(PyExc_TypeError, text);
+        Py_DECREF(text);
+    }
+}
+
 static int
-refuse_keyword(const ad_signature *signature, PyObject *name, PyObject *value)
+refuse_keyword(ad_state *state, const ad_signature *signature, PyObject *name,
+               PyObject *value)
 {
     if (!signature->ignores_none) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s got an unexpected keyword argument '%U'",
-                     signature->function, name);
+        fail_keyword(state, signature, name);
         return -1;
     }
     if (value == Py_None) {
@@ -66,7 +89,8 @@ parse_keywords(ad_state *state, const ad_signature *signature,
             return -1;
         }
         if (i == -1) {
-            if (refuse_keyword(signature, name, keyword_values[k]) < 0) {
+            if (refuse_keyword(state, signature, name, keyword_values[k]) <
+                0) {
                 return -1;
             }
             continue;
@@ -89,8 +113,9 @@ ad_parse_args(ad_state *state, const ad_signature *signature,
 {
     if (n_args > signature->n_positional) {
         PyErr_Format(PyExc_TypeError,
-                     "%s takes at most %d positional arguments (%zd given)",
-                     signature->function, signature->n_positional, n_args);
+                     "%s takes at most %d positional argument%s (%zd given)",
+                     signature->function, signature->n_positional,
+                     signature->n_positional == 1 ? "" : "s", n_args);
         return -1;
     }
     int i = 0;
@@ -267,8 +292,9 @@ foreign_device(ad_state *state, PyObject *value, ad_device *out)
     if (known == Py_None) {
         PyErr_Format(
             PyExc_TypeError,
-            "a device is a str, a (type, id) tuple, an arrowdev.Device, or a "
-            "device of torch, jax, dpctl or CuPy, not %.200s%s",
+            "a device is a str such as \"cuda:0\", a (type, id) tuple, an "
+            "arrowdev.Device, or a device of torch, jax, dpctl or CuPy, not "
+            "%.200s%s",
             Py_TYPE(value)->tp_name,
             PyType_Check(value) ? "; .into(cls) makes an instance of a class "
                                   "of another library"

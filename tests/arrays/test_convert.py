@@ -162,9 +162,9 @@ def test_convert_refuses_nulls(name):
         (ad.Buffer, "how to make an instance of arrowdev.Buffer"),
         (np.ma.MaskedArray, "numpy.ndarray, not of numpy.ma.MaskedArray"),
         (pa.Int8Array, "FloatArray, not of pyarrow.lib.Int8Array"),
-        (5, "must be a class such as torch.Tensor, not int"),
-        ("torch.Tensor", "not str"),
-        (np, "not module"),
+        (5, "must be a class such as torch.Tensor, not an instance of int; pass its class"),
+        ("torch.Tensor", "not str; import the class"),
+        (np, "not module; import the class"),
     ],
 )
 def test_convert_to_unsupported_class(cls, text):

@@ -665,8 +665,79 @@ def test_values_without_order_or_memory(x):
 
 def test_none_and_classes():
     type_error(lambda: ad.array(None), "; a function without `return` gives None")
-    for x in (dict, object):
-        type_error(lambda x=x: ad.array(x), "; it is a class, not an instance of it")
+    for x in (dict, object, np.ndarray, pa.Table, pl.DataFrame, pd.Series, torch.Tensor, ad.Array):
+        for take in (ad.array, ad.tensor, ad.record_batch):
+            type_error(lambda x=x, take=take: take(x), "; it is a class, not an instance of it")
+        type_error(lambda x=x: ad.array_stream(x), "; it is a class, not an instance of it")
+    type_error(lambda: ad.array(pl.DataFrame), "the class DataFrame speaks none")
+    assert ad.array(np.arange(2)).to_pylist() == [0, 1]
+
+
+def test_class_whose_metaclass_speaks():
+    class Meta(type):
+        def __arrow_c_array__(cls, requested_schema=None):
+            return pa.array([1]).__arrow_c_array__()
+
+    class Speaking(metaclass=Meta):
+        pass
+
+    assert ad.array(Speaking).to_pylist() == [1]
+
+
+def test_path_of_a_file(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    x = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"a": [1]}), x)
+    for take in (ad.array, ad.array_stream):
+        type_error(lambda take=take: take(x), "path of a file", "pyarrow.parquet.read_table(x)")
+        assert take(parquet.read_table(x)) is not None
+
+
+def test_unknown_keyword():
+    x = np.arange(2)
+    type_error(
+        lambda: ad.array(x, dtype="int64"), "argument 'dtype'; there are ", "device", "copy"
+    )
+    type_error(lambda: ad.array(x, dtype="int64"), "; the first 2 arguments have no keyword")
+    assert ad.array(x, "int64").to_pylist() == [0, 1]
+
+
+def test_positional_arguments():
+    x = np.arange(2)
+    type_error(lambda: ad.concat(x, x), "concat() takes at most 1 positional argument (2 given)")
+
+
+def test_number_in_place_of_a_device():
+    type_error(
+        lambda: ad.array(np.arange(2)).to(0), 'a device is a str such as "cuda:0"', "not int"
+    )
+
+
+@pytest.mark.parametrize("key", [[0, 2], np.array([0, 2]), np.array([True, False, True]), 1.0])
+def test_rows_by_a_list_or_mask(key):
+    x = ad.array(np.arange(3))
+    type_error(
+        lambda: x[key], f"not {type(key).__name__ if type(key) in (list, float) else 'numpy'}"
+    )
+    type_error(lambda: x[key], "; masks and lists make a copy", "as pyarrow.array(x).take(rows)")
+    assert pa.array(x).take([0, 2]).to_pylist() == [0, 2]
+
+
+def test_target_that_is_no_class():
+    x = ad.array(np.arange(2))
+    for obj in (x, ad.tensor(x)):
+        for target in ("torch.Tensor", np, np.asarray, None):
+            type_error(lambda obj=obj, target=target: obj.into(target), "; import the class")
+        data = torch.ones(1)
+        type_error(lambda obj=obj, data=data: obj.into(data), "instance of ", "as type(x)")
+        assert isinstance(obj.into(type(data)), torch.Tensor)
+
+
+@pytest.mark.parametrize("cls", [list, tuple, dict, str, int])
+def test_into_a_builtin_class(cls):
+    x = ad.array(np.arange(2))
+    type_error(lambda: x.into(cls), "numpy.asarray(x).tolist()", ".to_pylist()")
+    assert np.asarray(x).tolist() == x.to_pylist() == [0, 1]
 
 
 def test_field_of_a_column():
@@ -690,6 +761,10 @@ def test_counts_are_in_singular_or_plural():
         names = [f"c{i}" for i in range(n)]
         batch = ad.record_batch([np.arange(2)] * n, names=names)
         error = error_of(KeyError, lambda batch=batch: batch["x"])
+        children = "child" if n == 1 else "children"
+        assert f"an array with {n} {children}" in str(
+            error_of(IndexError, lambda batch=batch: batch.field(9))
+        )
         assert f"none of {n} column{s} is named" in str(error)
 
 

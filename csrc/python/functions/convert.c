@@ -96,10 +96,14 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                 const ad_stream_argument *stream, int copy)
 {
     if (!PyType_Check(cls)) {
+        bool is_data = !PyUnicode_Check(cls) && !PyModule_Check(cls) &&
+                       !PyCallable_Check(cls) && !ad_is_none(cls);
         PyErr_Format(PyExc_TypeError,
                      "the target must be a class such as torch.Tensor, not "
-                     "%.200s",
-                     Py_TYPE(cls)->tp_name);
+                     "%s%.200s; %s",
+                     is_data ? "an instance of " : "", Py_TYPE(cls)->tp_name,
+                     is_data ? "pass its class, as type(x)"
+                             : "import the class, and pass it itself");
         return NULL;
     }
     ad_type_slot slot;

@@ -515,15 +515,18 @@ array_subscript(PyObject *self, PyObject *key)
     if (PyUnicode_Check(key)) {
         return array_field(self, key);
     }
-    if (!PyIndex_Check(key)) {
-        PyErr_Format(PyExc_TypeError,
-                     "an Array is indexed by int, slice or field name, not "
-                     "%.200s",
-                     Py_TYPE(key)->tp_name);
+    Py_ssize_t i =
+        PyIndex_Check(key) ? PyNumber_AsSsize_t(key, PyExc_IndexError) : -1;
+    bool has_failed = i == -1 && PyErr_Occurred();
+    if (has_failed && !PyErr_ExceptionMatches(PyExc_TypeError)) {
         return NULL;
     }
-    Py_ssize_t i = PyNumber_AsSsize_t(key, PyExc_IndexError);
-    if (i == -1 && PyErr_Occurred()) {
+    if (has_failed || !PyIndex_Check(key)) { /* an ndarray is an index, too */
+        PyErr_Format(PyExc_TypeError,
+                     "an Array is indexed by int, slice or field name, not "
+                     "%.200s; masks and lists make a copy, which the library "
+                     "of the data can do, as pyarrow.array(x).take(rows)",
+                     Py_TYPE(key)->tp_name);
         return NULL;
     }
     return array_item(self, i < 0 ? i + array_length(self) : i);
