@@ -490,12 +490,11 @@ check_arrow(search *s, const ad_protocol *protocol)
     return -1;
 }
 
-/* The same for what an N-d protocol gave. */
-static inline int
+/* The same for what another protocol gave for a tensor. */
+static __attribute__((noinline)) int
 check_tensor(search *s, const ad_protocol *protocol)
 {
-    if (!s->request->wants_tensor || (s->offers & AD_ARROW_PROTOCOLS) == 0 ||
-        ad_meaning_check_nulls(s->state, s->object, s->slot, s->offers,
+    if (ad_meaning_check_nulls(s->state, s->object, s->slot, s->offers,
                                s->request, protocol->name, s->out) == 0) {
         return 1;
     }
@@ -511,8 +510,11 @@ try_protocol(search *s, int index)
     switch (protocol->import(protocol, s->state, s->object, s->slot,
                              s->request, s->out)) {
         case AD_IMPORT_DONE:
+            if ((s->offers & AD_ARROW_PROTOCOLS) == 0) {
+                return 1;
+            }
             return AD_ARROW_PROTOCOLS >> index & 1 ? check_arrow(s, protocol)
-                   : AD_ND_PROTOCOLS >> index & 1  ? check_tensor(s, protocol)
+                   : s->request->wants_tensor      ? check_tensor(s, protocol)
                                                    : 1;
         case AD_IMPORT_REFUSED:
             return ad_refusals_add(s->state, &s->tried, s->object, protocol);

@@ -44,12 +44,12 @@ typedef struct ad_stream_argument {
 /* The options of array(), tensor(), ... */
 typedef struct ad_request {
     ad_copy copy;
+    ad_nulls nulls; /* what becomes of nulls that a tensor would drop */
     ad_stream_argument stream;
     ad_schema schema;  /* borrowed; the requested schema, if it has a node */
     bool wants_column; /* an array, if the tensor is one as it stands */
     bool wants_tensor; /* the N-d protocols are asked before Arrow's, except of
                           a library of columns */
-    ad_nulls nulls;    /* what becomes of nulls that a tensor would drop */
     bool wants_rows;   /* the caller refuses a tensor without dimensions */
     bool wants_batch;  /* Arrow's batch is what is asked for, whatever shape
                           the object has otherwise */
