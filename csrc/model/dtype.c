@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 /* --- the table ---------------------------------------------------------- */
 
 _Static_assert(sizeof(long) == sizeof(int64_t),
@@ -426,10 +428,12 @@ take_row(int row, const char *text, int64_t itemsize, bool is_swapped,
          ad_element *out, ad_error *err)
 {
     if (itemsize != rows[row].dtype.bits / 8) {
+        char bytes[AD_COUNT_SIZE];
         ad_fail(err, AD_ERR_EXCHANGE, "dtype", NULL,
-                "buffer of format \"%.80s\" claims %lld bytes per element "
-                "instead of %d",
-                text, (long long)itemsize, rows[row].dtype.bits / 8);
+                "buffer of format \"%.80s\" claims %s per element instead of "
+                "%d",
+                text, ad_count_text(itemsize, "byte", "bytes", bytes),
+                rows[row].dtype.bits / 8);
         ad_error_dtype(err, text);
         return AD_ERR_EXCHANGE;
     }

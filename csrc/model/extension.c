@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "model/metadata.h"
 #include "model/type.h"
+#include "base/text.h"
 
 static const char *const names[] = {
     [AD_EXTENSION_BOOL8] = "arrow.bool8",
@@ -168,10 +169,12 @@ check_shape(const ad_extension *tensor, int64_t list_size, ad_error *err)
     }
     size = is_empty ? 0 : size;
     if (size != list_size) {
+        char elements[AD_COUNT_SIZE];
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-                       "extension %s has a shape of %lld elements over a "
-                       "fixed-size list of %lld",
-                       names[tensor->kind], (long long)size,
+                       "extension %s has a shape of %s over a fixed-size list "
+                       "of %lld",
+                       names[tensor->kind],
+                       ad_count_text(size, "element", "elements", elements),
                        (long long)list_size);
     }
     return AD_OK;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 /* The blob is not aligned, and its numbers are in native byte order. */
 static int32_t
 read_int32(const char *at)
@@ -148,9 +150,11 @@ ad_metadata_build(const ad_metadata_pair *pairs, int32_t n_pairs, char **out,
     }
     /* Metadata that cannot be read back must not be written. */
     if (n_pairs > AD_METADATA_MAX_PAIRS || size > AD_METADATA_MAX_SIZE) {
+        char pair_count[AD_COUNT_SIZE];
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                       "metadata of %d pairs in %lld bytes are too large",
-                       (int)n_pairs, (long long)size);
+                       "metadata of %s in %lld bytes are too large",
+                       ad_count_text(n_pairs, "pair", "pairs", pair_count),
+                       (long long)size);
     }
     char *blob = malloc((size_t)size);
     if (blob == NULL) {

@@ -87,10 +87,12 @@ check_map(const struct ArrowSchema *node, ad_error *err)
     if (strcmp(entries->format, "+s") == 0 && entries->n_children == 2) {
         return AD_OK;
     }
+    char count[AD_COUNT_SIZE];
     ad_fail(err, AD_ERR_ARROW, NULL, NULL,
-            "the child of a map has format \"%.80s\" and %lld children "
-            "instead of being a struct of two",
-            entries->format, (long long)entries->n_children);
+            "the child of a map has format \"%.80s\" and %s instead of being "
+            "a struct of two",
+            entries->format,
+            ad_count_text(entries->n_children, "child", "children", count));
     ad_error_path_prepend(err, "children[0]");
     return AD_ERR_ARROW;
 }

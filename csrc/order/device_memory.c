@@ -86,7 +86,8 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     *owner = NULL;
     if (nbytes < 0) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                       "%lld bytes of memory were asked for",
+                       "a size of %lld was asked for, expected 0 or more "
+                       "bytes",
                        (long long)nbytes);
     }
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));

@@ -5,6 +5,7 @@
 
 #include "model/extension.h"
 #include "model/schema_cast.h"
+#include "base/text.h"
 
 /* --- import -------------------------------------------------------------- */
 
@@ -184,12 +185,13 @@ check_node(ad_state *state, const struct ArrowSchema *node,
     bool are_structs =
         ours.id == AD_TYPE_STRUCT && theirs.id == AD_TYPE_STRUCT;
     if (are_structs && values->n_children != answer->n_children) {
-        ad_raise_exchange(state, "requested_schema",
-                          "leave requested_schema out and select afterwards",
-                          "requested_schema has %lld fields, but the data "
-                          "have %lld",
-                          (long long)answer->n_children,
-                          (long long)values->n_children);
+        char fields[AD_COUNT_SIZE];
+        ad_raise_exchange(
+            state, "requested_schema",
+            "leave requested_schema out and select afterwards",
+            "requested_schema has %s, but the data have %lld",
+            ad_count_text(answer->n_children, "field", "fields", fields),
+            (long long)values->n_children);
         return -1;
     }
     if (!are_alike && family_of(ours.id) != family_of(theirs.id)) {

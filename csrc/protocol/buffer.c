@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 _Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t),
                "dimensions are handed over without a copy");
 
@@ -85,9 +87,11 @@ check_dimensions(const Py_buffer *view, ad_error *err)
                        view->ndim, AD_MAX_NDIM);
     }
     if (view->ndim > 0 && view->shape == NULL) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
-                       "the buffer has %d dimensions but no shape",
-                       view->ndim);
+        char dimensions[AD_COUNT_SIZE];
+        return ad_fail(
+            err, AD_ERR_EXCHANGE, "malformed", NULL,
+            "the buffer has %s but no shape",
+            ad_count_text(view->ndim, "dimension", "dimensions", dimensions));
     }
     return AD_OK;
 }

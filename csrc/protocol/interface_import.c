@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 /* --- messages ----------------------------------------------------------- */
 
 /* Prints plain values, and only the type of anything else: the repr of a
@@ -307,11 +309,13 @@ scale_strides(ad_state *state, ad_interface *in, int64_t *strides)
     for (int32_t i = 0; i < in->descriptor.ndim; i++) {
         bool is_used = !is_empty && in->dims[i] != 1;
         if (is_used && strides[i] % itemsize != 0) {
-            ad_raise_exchange(state, "strides", "make a contiguous copy first",
-                              "%s: the stride of %lld bytes in dimension %d "
-                              "is no multiple of the itemsize %lld",
-                              in->origin, (long long)strides[i], (int)i,
-                              (long long)itemsize);
+            char bytes[AD_COUNT_SIZE];
+            ad_raise_exchange(
+                state, "strides", "make a contiguous copy first",
+                "%s: the stride of %s in dimension %d is no "
+                "multiple of the itemsize %lld",
+                in->origin, ad_count_text(strides[i], "byte", "bytes", bytes),
+                (int)i, (long long)itemsize);
             return -1;
         }
         strides[i] = strides[i] / itemsize;
@@ -469,12 +473,13 @@ static int
 describe_bytes(ad_state *state, ad_interface *in)
 {
     if (in->descriptor.ndim != 1 || in->descriptor.strides != NULL) {
-        ad_raise_exchange(state, "strides", "make a contiguous copy first",
-                          "%s: bits lie in %d dimensions%s, expected one, "
-                          "and no strides",
-                          in->origin, (int)in->descriptor.ndim,
-                          in->descriptor.strides != NULL ? " with strides"
-                                                         : "");
+        char dimensions[AD_COUNT_SIZE];
+        ad_raise_exchange(
+            state, "strides", "make a contiguous copy first",
+            "%s: bits lie in %s%s, expected one, and no strides", in->origin,
+            ad_count_text(in->descriptor.ndim, "dimension", "dimensions",
+                          dimensions),
+            in->descriptor.strides != NULL ? " with strides" : "");
         return -1;
     }
     in->n_bits = in->dims[0];

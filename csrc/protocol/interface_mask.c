@@ -7,6 +7,7 @@
  * mask.
  */
 #include "protocol/interface_import.h"
+#include "base/text.h"
 
 #define HINT                                                                  \
     "pass the data without the mask, and the mask as validity= (true where "  \
@@ -25,12 +26,15 @@ check(ad_state *state, const ad_interface *data, const ad_interface *mask)
     int64_t n = length_of(mask);
     char name[AD_DTYPE_NAME_SIZE];
     if (data->descriptor.ndim != 1 || mask->descriptor.ndim != 1) {
+        char dimensions[AD_COUNT_SIZE];
         ad_raise_exchange(state, "nulls",
                           "pass the data without the mask, and as validity= "
                           "one flag per row (true where valid)",
-                          "%s: the mask has %d dimensions and the data have "
-                          "%d, expected one: Arrow has a validity bit per row",
-                          data->origin, (int)mask->descriptor.ndim,
+                          "%s: the mask has %s and the data have %d, "
+                          "expected one: Arrow has a validity bit per row",
+                          data->origin,
+                          ad_count_text(mask->descriptor.ndim, "dimension",
+                                        "dimensions", dimensions),
                           (int)data->descriptor.ndim);
         return AD_IMPORT_FAILED;
     }
@@ -43,10 +47,11 @@ check(ad_state *state, const ad_interface *data, const ad_interface *mask)
         return AD_IMPORT_FAILED;
     }
     if (n != length_of(data)) {
+        char elements[AD_COUNT_SIZE];
         ad_raise_exchange(state, "malformed", HINT,
-                          "%s: the mask has %lld elements, expected one for "
-                          "each of %lld",
-                          data->origin, (long long)n,
+                          "%s: the mask has %s, expected one for each of %lld",
+                          data->origin,
+                          ad_count_text(n, "element", "elements", elements),
                           (long long)length_of(data));
         return AD_IMPORT_FAILED;
     }

@@ -647,7 +647,7 @@ five = np.array([5])
     [
         (("int32", 11, [None, i4]), {}, ValueError, "buffer 1 has 40 bytes.*length 11 need 44"),
         (("int32", 10, [None, i4]), {"offset": 1}, ValueError, "offset 1"),
-        (("int32", 9, [b"1", i4]), {}, ValueError, "buffer 0 has 1 bytes"),
+        (("int32", 9, [b"1", i4]), {}, ValueError, "buffer 0 has 1 byte,"),
         (("int32", 9, [b"", i4]), {}, ValueError, "buffer 0 has 0 bytes.* need 2"),
         (("utf8", 2, [b"", i4, b""]), {}, ValueError, "buffer 0 has 0 bytes.* need 1"),
         (("utf8", 2, [None, to_5, b""]), {}, ValueError, "buffer 2 has 0 bytes.* need 5"),

@@ -380,7 +380,7 @@ def no_array(name):
         (lambda: ad.schema("int65"), ValueError, '"int65" is not known; examples of names are'),
         (lambda: ad.device("gpu"), ValueError, "'gpu'.*DeviceType"),
         (lambda: ad.record_batch({"a": b"", "b": b"1"}), ValueError, '"b" has length 1'),
-        (lambda: ad.Array.from_buffers("int8", 2, [None, b"1"]), ValueError, "1 bytes.*need 2"),
+        (lambda: ad.Array.from_buffers("int8", 2, [None, b"1"]), ValueError, "1 byte,.*need 2"),
         (
             lambda: ad.Array.from_buffers("int8", 2, [None] * 65),
             ValueError,

@@ -761,11 +761,20 @@ def test_counts_are_in_singular_or_plural():
         names = [f"c{i}" for i in range(n)]
         batch = ad.record_batch([np.arange(2)] * n, names=names)
         error = error_of(KeyError, lambda batch=batch: batch["x"])
+        assert f"none of {n} column{s} is named" in str(error)
+        few = ad.Array.from_buffers("int8", n, [None, b"x" * n])
+        assert f"Buffer {n} byte{s} on" in repr(few.buffers[1])
+        error = error_of(
+            ValueError, lambda n=n: ad.Array.from_buffers("int8", 9, [None, b"x" * n])
+        )
+        assert f"has {n} byte{s}, but" in str(error)
+        one = ad.tensor(np.zeros(n, "int8"))
+        error = error_of(IndexError, lambda one=one: one[9])
+        assert str(error).endswith(f"which has {n} element{s}")
         children = "child" if n == 1 else "children"
         assert f"an array with {n} {children}" in str(
             error_of(IndexError, lambda batch=batch: batch.field(9))
         )
-        assert f"none of {n} column{s} is named" in str(error)
 
 
 def test_handler_of_an_async_stream():

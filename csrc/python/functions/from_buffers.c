@@ -11,6 +11,7 @@
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
 #include "support/args.h"
+#include "base/text.h"
 
 #define MAX_BUFFERS 64
 
@@ -189,11 +190,13 @@ check_size(const inputs *in, const ad_array *array, Py_ssize_t i,
     AD_RETURN_IF_ERR(ad_array_buffer_needed(array, i, &needed, err));
     int64_t found = is_none ? 0 : ad_tensor_nbytes(tensor);
     if (needed > found) {
+        char bytes[AD_COUNT_SIZE];
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
-                       "buffer %zd has %lld bytes, but offset %lld and "
-                       "length %lld need %lld",
-                       i, (long long)found, (long long)array->offset,
-                       (long long)array->length, (long long)needed);
+                       "buffer %zd has %s, but offset %lld and length %lld "
+                       "need %lld",
+                       i, ad_count_text(found, "byte", "bytes", bytes),
+                       (long long)array->offset, (long long)array->length,
+                       (long long)needed);
     }
     return AD_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "support/errors.h"
 #include "support/py_call.h"
+#include "base/text.h"
 
 /* The dimensions of the view, while the key is read. */
 typedef struct view {
@@ -74,10 +75,12 @@ take_index(view *self, PyObject *index)
         return -1;
     }
     if (i < -extent || i >= extent) {
+        char elements[AD_COUNT_SIZE];
         PyErr_Format(PyExc_IndexError,
                      "index %zd is out of range for dimension %d, which has "
-                     "%lld elements",
-                     i, (int)dimension, (long long)extent);
+                     "%s",
+                     i, (int)dimension,
+                     ad_count_text(extent, "element", "elements", elements));
         return -1;
     }
     self->first += (i < 0 ? i + extent : i) * self->tensor->strides[dimension];

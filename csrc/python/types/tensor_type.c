@@ -13,6 +13,7 @@
 #include "python/types/tensor_index.h"
 #include "support/args.h"
 #include "python/functions/functions.h"
+#include "base/text.h"
 
 static void
 tensor_dealloc(PyObject *self)
@@ -118,9 +119,11 @@ buffer_repr(PyObject *self)
             "<arrowdev.Buffer of unknown size on %s%s>", device,
             ad_readiness(tensor->sync));
     }
-    return PyUnicode_FromFormat("<arrowdev.Buffer %lld bytes on %s%s>",
-                                (long long)tensor->shape[0], device,
-                                ad_readiness(tensor->sync));
+    char bytes[AD_COUNT_SIZE];
+    return PyUnicode_FromFormat(
+        "<arrowdev.Buffer %s on %s%s>",
+        ad_count_text(tensor->shape[0], "byte", "bytes", bytes), device,
+        ad_readiness(tensor->sync));
 }
 
 /* A 0-d Tensor is its element. All others are true: `if buffer:` tests for
@@ -264,8 +267,9 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
         int n_strides =
             ad_parse_dims(values[4], "strides", dims + AD_MAX_NDIM);
         if (n_strides >= 0 && n_strides != n_shape) {
-            PyErr_Format(PyExc_ValueError,
-                         "strides has %d entries, but shape has %d", n_strides,
+            char entries[AD_COUNT_SIZE];
+            PyErr_Format(PyExc_ValueError, "strides has %s, but shape has %d",
+                         ad_count_text(n_strides, "entry", "entries", entries),
                          n_shape);
             n_strides = -1;
         }
