@@ -4,10 +4,10 @@
     python tools/estimate_kernels.py --ptxas PATH --nvdisasm PATH
 
 ptxas and nvdisasm are of a CUDA toolkit (or the wheels nvidia-cuda-nvcc, nvidia-cuda-nvdisasm).
-Two limits are computed for rows in aligned memory, and the lower one counts. Memory: the
-bytes that all resident threads read and write in a step, per latency. Instructions: those of
-a step, which are counted while the PTX runs on the host, times the instructions that ptxas
-makes of one. Nothing is measured on a GPU.
+Two limits are computed, and the lower one counts. Memory: the bytes that all resident threads
+read and write in a step, per latency. Instructions: those of a step, which are counted while
+the PTX runs on the host, times the instructions that ptxas makes of one. Nothing is measured
+on a GPU.
 """
 
 import argparse
@@ -31,21 +31,31 @@ LATENCY, COPY = 0.8e-6, 4.3e12
 BLOCK = 256
 
 # Name, kernel, its number, bytes read and written per row, rows of a step, groups of loads that
-# wait for each other in a step (read from the SASS), parameters p0 to p3.
+# wait for each other in a step (read from the SASS), parameters p0 to p3. If the name ends with
+# "+ n", the source begins n bytes after a multiple of 16.
 ONES = int(np.int64(-1))
 CASES = [
     ("bits to bytes", "unpack_bits", 0, 1 / 8 + 1, 16, 1, []),
     ("count bits", "count_bits", 1, 1 / 8, 512, 2, []),
     ("bytes to bits", "pack_bits", 2, 1 + 1 / 8, 16, 1, [0]),
+    ("bytes to bits + 1", "pack_bits", 2, 1 + 1 / 8, 16, 1, [0]),
     ("copy bits", "copy_bits", 3, 2 / 8, 128, 1, [0, 0, 0]),
+    ("copy bits + 1", "copy_bits", 3, 2 / 8, 128, 1, [0, 0, 0]),
     ("and of bits", "copy_bits", 3, 3 / 8, 128, 1, [0, 1, 0]),
     *((f"fill nulls of int{8 * n}", "fill_nulls", 4, 2 * n + 1 / 8, 16 // n, 1, [n, 1, ONES, ONES])
       for n in (1, 2, 4, 8)),
-    *((f"gather of int{8 * n}", "gather", 5, 2 * n, {1: 8, 2: 4, 4: 4, 8: 2}[n],
-       2 if n == 1 else 1, [1 << 40, 0, n, n]) for n in (1, 2, 4, 8)),
+    ("fill nulls of int8 + 1", "fill_nulls", 4, 2 + 1 / 8, 16, 1, [1, 1, ONES, ONES]),
+    ("fill nulls of int32 + 4", "fill_nulls", 4, 8 + 1 / 8, 4, 1, [4, 1, ONES, ONES]),
+    *((f"gather of int{8 * n}{place}", "gather", 5, 2 * n, 16 // n, 1, [1 << 40, 1 << 50, n, n])
+      for n, place in ((1, ""), (2, ""), (4, ""), (8, ""), (1, " + 1"), (8, " + 1"))),
+    ("gather of int8, 24 of 32 columns", "gather", 5, 2, 16, 1, [24, 32, 1, 1]),
+    *((f"gather of int{8 * n}, every other", "gather", 5, 3 * n, {1: 8, 2: 4, 4: 4, 8: 2}[n],
+       2 if n == 1 else 1, [1 << 40, 0, 2 * n, n]) for n in (1, 2, 4, 8)),
     *((f"check_offsets of int{8 * n}", "check_offsets", 6, n, 32 // n, 1, [n, 1 << 30])
       for n in (4, 8)),
+    ("check_offsets of int32 + 4", "check_offsets", 6, 4, 8, 1, [4, 1 << 30]),
     *((f"add to int{8 * n}", "add", 7, 2 * n, 16 // n, 1, [n, 1]) for n in (1, 4, 8)),
+    ("add to int32 + 4", "add", 7, 8, 4, 1, [4, 1]),
     ("rebase_views", "rebase_views", 8, 32, 1, 1, [1, 1, 0, 0]),
     ("rebase_offsets", "rebase_offsets", 9, 9, 4, 2, [127, 0, 1024, 0]),
     ("find_runs of int32", "find_runs", 10, 4, 4, 1, [4, 1 << 30, 1 << 30]),
@@ -100,14 +110,22 @@ def compile_for_host(ptx, folder):
     return library
 
 
-def count_instructions(library, kernel, numbers, n_rows):
-    """PTX instructions of one work item that processes n_rows of the numbers 1, 2, 3, ..."""
+def skew_of(label):
+    _, _, skew = label.partition(" + ")
+    return int(skew or 0)
+
+
+def count_instructions(library, kernel, numbers, n_rows, skew=0):
+    """PTX instructions of one work item that processes n_rows of the numbers 1, 2, 3, ...
+
+    The source, or the values of a kernel that fills, begin `skew` bytes after a multiple of 16.
+    """
     memory = [np.arange(1, 4 * n_rows + 256, dtype=np.int32) for _ in range(3)]
     first = [array.ctypes.data + -array.ctypes.data % 16 for array in memory]
     padded = (ctypes.c_int64 * 4)(*numbers, *[0] * (4 - len(numbers)))
     wide = [ctypes.c_int64(number) for number in (-1 if kernel == 8 else 0, n_rows, 1)]
     before = library.helper_executed()
-    pointers = [ctypes.c_void_p(address) for address in first]
+    pointers = [ctypes.c_void_p(address + skew * (i != 1)) for i, address in enumerate(first)]
     zero = ctypes.c_int64(0)
     library.helper_run(kernel, pointers[0], zero, pointers[1], zero, *wide, padded, pointers[2])
     return library.helper_executed() - before
@@ -132,8 +150,9 @@ def main():
         print("|---|---:|---:|---:|---:|---:|---:|---:|")
         for label, kernel, number, per_row, rows, rounds, numbers in CASES:
             n = rows * 8 if kernel != "count_bits" else rows * 8 + 256
-            more = count_instructions(library, number, numbers, n + 8 * rows)
-            step = (more - count_instructions(library, number, numbers, n)) / 8
+            skew = skew_of(label)
+            more = count_instructions(library, number, numbers, n + 8 * rows, skew)
+            step = (more - count_instructions(library, number, numbers, n, skew)) / 8
             step *= len(sass[kernel]) / sizes[kernel]
             blocks = min(THREADS // BLOCK, REGISTERS // (BLOCK * -(-registers[kernel] // 8) * 8))
             moved = rows * per_row

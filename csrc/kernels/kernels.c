@@ -325,10 +325,11 @@ rows_per_step(const ad_launch *launch)
         case AD_KERNEL_FILL_NULLS:
             return p[1] == 1 ? 16 / p[0] : 1;
         case AD_KERNEL_GATHER:
-            return p[3] == 1                ? 8
-                   : p[3] == 2 || p[3] == 4 ? 4
-                   : p[3] == 8              ? 2
-                                            : 1;
+            return p[2] == p[3] && p[3] <= 16 ? 16 / p[3]
+                   : p[3] == 1                ? 8
+                   : p[3] == 2 || p[3] == 4   ? 4
+                   : p[3] == 8                ? 2
+                                              : 1;
         case AD_KERNEL_CHECK_OFFSETS:
             return 32 / p[0];
         case AD_KERNEL_ADD:

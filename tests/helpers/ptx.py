@@ -1,6 +1,7 @@
 """The committed PTX as C: every instruction becomes a statement, and the host runs it.
 
-Accesses that a GPU refuses, because the address is no multiple of their size, are counted.
+Accesses that a GPU refuses, because the address is no multiple of their size, are counted, and
+the range of the addresses that the last launch read is kept.
 """
 
 import re
@@ -10,12 +11,15 @@ HEAD = """\
 #include <string.h>
 static int n_misaligned;
 static int64_t n_executed;
+static uint64_t read_begin, read_end;
 static uint32_t ctaid, ntid, tid, nctaid;
 
 static void
 load(uint64_t from, void *to, unsigned size, unsigned aligned)
 {
     n_misaligned += from % aligned != 0;
+    read_begin = from < read_begin ? from : read_begin;
+    read_end = from + size > read_end ? from + size : read_end;
     memcpy(to, (const void *)from, size);
 }
 
@@ -40,6 +44,18 @@ helper_misaligned(void)
     return n_misaligned;
 }
 
+uint64_t
+helper_read_begin(void)
+{
+    return read_begin;
+}
+
+uint64_t
+helper_read_end(void)
+{
+    return read_end;
+}
+
 void
 helper_run(int kernel, uint64_t source, uint64_t source_offset, uint64_t target,
            uint64_t target_offset, uint64_t bit_offset, uint64_t length, int64_t n_items,
@@ -52,6 +68,8 @@ helper_run(int kernel, uint64_t source, uint64_t source_offset, uint64_t target,
     };
     ntid = n < 256 ? (uint32_t)n : 256;
     nctaid = (uint32_t)(n / ntid);
+    read_begin = UINT64_MAX;
+    read_end = 0;
     for (ctaid = 0; ctaid < nctaid; ctaid++) {
         for (tid = 0; tid < ntid; tid++) {
             kernels[kernel](param);

@@ -501,8 +501,9 @@ def align_fill(launch, n, source, target):
 def align_gather(launch, n, source, target):
     for size in (1, 2, 3, 4, 8, 16):
         whole = random_bytes(n * 3 * size, size).reshape(-1, size)
-        rows, columns = -(-n // 5), 5
-        for row_step, column_step in ((5, 1), (6, 2), (1, rows)):
+        steps = ((5, 5, 1), (5, 6, 1), (5, 6, 2), (5, 1, -(-n // 5)), (17, 20, 1), (17, 4, 1))
+        for columns, row_step, column_step in steps:
+            rows = -(-n // columns)
             index = np.arange(rows)[:, None] * row_step + np.arange(columns) * column_step
             index = index.reshape(-1)[:n]
             if index.max() >= len(whole):
@@ -615,6 +616,27 @@ def test_every_alignment_and_tail(runner, check, n_items):
     for n in TAILS:
         for source in range(16):
             check(Launch(runner, n, n_items), n, source, (source * 5 + n) % 16)
+
+
+class BoundedLaunch(Launch):
+    """Also checks that the PTX reads the first byte of the source and none around it."""
+
+    def __call__(self, kernel, source, *rest, **how):
+        results = super().__call__(kernel, source, *rest, **how)
+        begin, end = self.runner.helper_read_begin(), self.runner.helper_read_end()
+        assert begin == source.address, (kernel, self.n)
+        assert end <= source.address + source.inside.size, (kernel, self.n)
+        return results
+
+
+@pytest.mark.parametrize("check", [align_add, align_check, align_gather, align_pack, align_runs])
+def test_ptx_reads_nothing_around_the_source(library, tmp_path, check):
+    """Words that are read whole to be joined hold no bytes before or after those of the source."""
+    runner = built_ptx(library, tmp_path)
+    runner.helper_read_begin.restype = runner.helper_read_end.restype = ctypes.c_uint64
+    for n in (1, 3, 16, 31, 32, 33, 48, 49, 97, 301):
+        for source in range(16):
+            check(BoundedLaunch(runner, n, 5), n, source, 0)
 
 
 # --- OpenCL -------------------------------------------------------------------------------------
