@@ -627,15 +627,25 @@ ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
     }
 }
 
-/* A slice of a batch is the offset of the struct, and pyarrow and pandas
- * accept no record batch with an offset. If the struct has no bitmap of its
- * own, its columns can be sliced instead. */
+/* A slice of a batch is the offset and the length of the struct. pyarrow and
+ * pandas accept no record batch with an offset, and give rows behind the end of
+ * one whose columns are longer. So the columns are sliced instead, unless a
+ * bitmap of the struct would need the offset. */
 static bool
 is_sliced_batch(const ad_array *array)
 {
-    return !ad_array_is_whole(array) && array->node->n_children > 0 &&
-           array->schema.node->format[1] == 's' &&
-           ad_array_validity(array) == NULL;
+    const struct ArrowArray *node = array->node;
+    if (strcmp(array->schema.node->format, "+s") != 0) {
+        return false;
+    }
+    if (array->offset != 0) {
+        return ad_array_validity(array) == NULL;
+    }
+    bool is_cut = false;
+    for (int64_t i = 0; i < node->n_children && !is_cut; i++) {
+        is_cut = node->children[i]->length != array->length;
+    }
+    return is_cut;
 }
 
 static void

@@ -227,3 +227,14 @@ def test_a_copy_of_what_validates_validates(name):
                     pickle.loads(pickle.dumps(rows)),
                 ):
                     copied.validate("full")
+
+
+def test_batches_whose_columns_are_longer():
+    """A struct may end before its columns do; pyarrow would keep their rows in a batch."""
+    columns = [pa.array([1, 2, None]), pa.array(["a", "b", "c"])]
+    for mask in (None, pa.array([False, False, True])):
+        struct = pa.StructArray.from_arrays(columns, ["x", "y"], mask=mask)[:2]
+        for source in (ad.array(struct), ad.record_batch(struct), ad.array(struct)[:1]):
+            for batch in (pa.record_batch(source), pa.table(source), pa.array(source)):
+                batch.validate(full=True)
+                assert batch.to_pylist() == struct[: len(source)].to_pylist()
