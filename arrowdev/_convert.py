@@ -343,6 +343,13 @@ def _batch(obj: _Source, copy: bool | None, stream: object) -> Array:
             hint='name the column: arrowdev.record_batch({"name": x})',
             device=batch.device,
         )
+    if batch.null_count:
+        raise exchange_error(
+            f"a table or batch has no place for null rows, and the data have {batch.null_count}",
+            reason="nulls",
+            hint='keep them in one column: arrowdev.record_batch({"name": x})',
+            device=batch.device,
+        )
     return batch
 
 
@@ -369,13 +376,49 @@ def _cannot_promise(library: Any) -> ExchangeError:
     )
 
 
-def _unknown_to_polars(type: Schema) -> Schema | None:
-    """Return the part of a type at which polars panics, or None."""
-    is_decimal256 = type.format.startswith("d:") and type.format.endswith(",256")
-    if is_decimal256 or type.format in ("+r", "+vl", "+vL"):
+def _find_part(type: Schema, is_wanted: Callable[[str], bool]) -> Schema | None:
+    """Return the first part of a type whose format `is_wanted`, or None."""
+    if is_wanted(type.format):
         return type
     parts = type.children if type.dictionary is None else (type.dictionary,)
-    return next(filter(None, map(_unknown_to_polars, parts)), None)
+    return next(filter(None, (_find_part(part, is_wanted) for part in parts)), None)
+
+
+def _has_slices(data: Array) -> bool:
+    """Whether `data` or a part of it may be a slice of its buffers, as the rows of lists are."""
+    return (
+        bool(data.offset)
+        or data.schema.format in ("+l", "+L", "+m")
+        or any(map(_has_slices, data.children))
+    )
+
+
+def _from_start(take: _Take, *formats: str) -> _Take:
+    """Return `take` for a library that misreads slices of the types with these formats.
+
+    Their rows are copied to the start of buffers of their own.
+    """
+
+    def taken(obj: _Source, copy: bool | None, stream: object) -> Array:
+        data = take(obj, copy, stream)
+        part = _find_part(data.schema, lambda format: format.startswith(formats))
+        if part is None or not _has_slices(data):
+            return data
+        if copy is False:
+            raise exchange_error(
+                f"the library misreads slices of {part}, and other rows are a copy",
+                reason="copy",
+                hint="leave copy=False out",
+                device=data.device,
+            )
+        return array(data, copy=True, stream=stream)
+
+    return taken
+
+
+def _panics_polars(format: str) -> bool:
+    is_decimal256 = format.startswith("d:") and format.endswith(",256")
+    return is_decimal256 or format in ("+r", "+vl", "+vL", "w:0", "+w:0")
 
 
 def _polars(name: str, take: _Take) -> _Constructor:
@@ -385,7 +428,7 @@ def _polars(name: str, take: _Take) -> _Constructor:
         if copy is False:
             raise _cannot_promise(library)
         data = _on_host(take(obj, copy, stream), f"a polars.{name}")
-        unknown = _unknown_to_polars(data.schema)
+        unknown = _find_part(data.schema, _panics_polars)
         if unknown is not None:
             raise exchange_error(
                 f"polars has no equivalent of {unknown}",
@@ -399,7 +442,17 @@ def _polars(name: str, take: _Take) -> _Constructor:
 
 
 def _nanoarrow(nanoarrow: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-    return nanoarrow.Array(_arrow(obj, copy, stream))
+    """Convert to nanoarrow.Array, which (0.9) ends the process when it reads views of strings."""
+    data = _arrow(obj, copy, stream)
+    views = _find_part(data.schema, lambda format: format in ("vu", "vz"))
+    if views is not None:
+        raise exchange_error(
+            f"nanoarrow cannot read {views}",
+            reason="dtype",
+            hint="cast the column first: pyarrow.array(x).cast(pyarrow.string())",
+            device=data.device,
+        )
+    return nanoarrow.Array(data)
 
 
 def _pandas_error(array: Array, message: str, hint: str) -> ExchangeError:
@@ -492,10 +545,15 @@ def _from_arrow(pandas: Any, name: str, data: Array) -> Any:
     return result
 
 
+def _for_pandas(take: _Take) -> _Take:
+    """Return `take` for pandas, which reads by pyarrow: it takes rows of list views for nulls."""
+    return _from_start(_with_bits(take), "+vl", "+vL")
+
+
 def _pandas_frame(pandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     if copy is False:
         raise _cannot_promise(pandas)
-    return _from_arrow(pandas, "DataFrame", _with_bits(_batch)(obj, copy, stream))
+    return _from_arrow(pandas, "DataFrame", _for_pandas(_batch)(obj, copy, stream))
 
 
 def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
@@ -505,7 +563,7 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
     except ExchangeError:
         if copy is False:
             raise
-        return _from_arrow(pandas, "Series", _with_bits(_arrow)(obj, copy, stream))
+        return _from_arrow(pandas, "Series", _for_pandas(_arrow)(obj, copy, stream))
     if values.ndim != 1 and isinstance(obj, Array) and obj.schema.format != "+s":
         if copy is False:
             raise exchange_error(
@@ -514,7 +572,7 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
                 hint="leave copy=False out",
                 device=obj.device,
             )
-        return _from_arrow(pandas, "Series", _with_bits(_arrow)(obj, copy, stream))
+        return _from_arrow(pandas, "Series", _for_pandas(_arrow)(obj, copy, stream))
     if values.ndim != 1 and isinstance(obj, Array):
         raise exchange_error(
             f"a pandas.Series is one column, not the fields of {obj.schema}",
@@ -594,12 +652,16 @@ def _shares_with_cudf(data: Array, compact: Array) -> bool:
     return after is None or (before is not None and before.data_ptr == after.data_ptr)
 
 
+def _for_arro3(take: _Take) -> _Take:
+    return _from_start(_with_bits(take), "+us")
+
+
 def _arro3(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-    return sys.modules["arro3.core"].Array.from_arrow(_with_bits(_arrow)(obj, copy, stream))
+    return sys.modules["arro3.core"].Array.from_arrow(_for_arro3(_arrow)(obj, copy, stream))
 
 
 def _arro3_batch(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-    batch = _with_bits(_batch)(obj, copy, stream)
+    batch = _for_arro3(_batch)(obj, copy, stream)
     return sys.modules["arro3.core"].RecordBatch.from_arrow(batch)
 
 
@@ -623,8 +685,8 @@ _CONSTRUCTORS = {
     ("nanoarrow", "Array"): _nanoarrow,
     ("arro3", "Array"): _arro3,
     ("arro3", "RecordBatch"): _arro3_batch,
-    ("polars", "Series"): _polars("Series", _with_bits(_arrow)),
-    ("polars", "DataFrame"): _polars("DataFrame", _with_bits(_batch)),
+    ("polars", "Series"): _polars("Series", _from_start(_with_bits(_arrow), "+w:")),
+    ("polars", "DataFrame"): _polars("DataFrame", _from_start(_with_bits(_batch), "+w:")),
     ("pandas", "Series"): _pandas_series,
     ("pandas", "DataFrame"): _pandas_frame,
     ("cudf", "Series"): _cudf_series,

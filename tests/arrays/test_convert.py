@@ -385,6 +385,8 @@ def test_numbers_of_other_types_into_pandas():
         pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([1])),
         pa.array([[1]], pa.list_view(pa.int64())),
         pa.array([[1]], pa.large_list_view(pa.int64())),
+        pa.array([b""], pa.binary(0)),
+        pa.array([[]], pa.list_(pa.int64(), 0)),
         pa.array([decimal.Decimal("1.50")], pa.decimal256(60, 2)),
         pa.array([[decimal.Decimal("1.50")]], pa.list_(pa.decimal256(60, 2))),
     ],
@@ -400,6 +402,63 @@ def test_types_at_which_polars_panics(column):
         assert info.value.reason == "dtype" and hint in info.value.hint
     assert pl.Series(ad.array(column).to_pylist()).to_list() == column.to_pylist()
     assert pl.DataFrame(batch.to_pylist())["x"].to_list() == column.to_pylist()
+
+
+def test_slices_that_libraries_misread():
+    """Each row comes out, though the library itself reads others from a slice."""
+    pa, pd, pl = map(pytest.importorskip, ("pyarrow", "pandas", "polars"))
+    if not hasattr(pd.Series, "from_arrow"):
+        pytest.skip("pandas 2 reads no Arrow objects")
+    rows = [[1, 2], None, [3, 4], [5, 6]]
+    views = pa.array(rows, pa.list_view(pa.int64()))
+    nested = pa.ListArray.from_arrays(pa.array([0, 1, 4], pa.int32()), views)
+    for column, cls, read in [
+        (views, pd.Series, lambda series: [None if x is None else x.tolist() for x in series]),
+        (
+            nested,
+            pd.Series,
+            lambda series: [[y if y is None else y.tolist() for y in x] for x in series],
+        ),
+        (pa.array(rows, pa.list_(pa.int64(), 2)), pl.Series, pl.Series.to_list),
+    ]:
+        for piece in (column, column[1:], column[1:][:1]):
+            assert read(ad.convert(piece, cls)) == piece.to_pylist(), (cls, column.type)
+
+
+def test_slices_of_sparse_unions_into_arro3():
+    pa, arro3 = pytest.importorskip("pyarrow"), pytest.importorskip("arro3.core")
+    children = [pa.array([1, 2, None]), pa.array(["x", "y", "z"])]
+    union = pa.UnionArray.from_sparse(pa.array([0, 1, 0], pa.int8()), children)
+    for piece in (union, union[1:], pa.StructArray.from_arrays([union], ["u"])[1:]):
+        assert pa.array(ad.convert(piece, arro3.Array)).to_pylist() == piece.to_pylist()
+    assert ad.convert(union, arro3.Array, copy=False)
+    with pytest.raises(ad.ExchangeError, match="misreads slices") as info:
+        ad.convert(union[1:], arro3.Array, copy=False)
+    assert info.value.reason == "copy"
+
+
+def test_views_of_strings_into_nanoarrow():
+    pa, nanoarrow = pytest.importorskip("pyarrow"), pytest.importorskip("nanoarrow")
+    for column in (
+        pa.array(["a"], pa.string_view()),
+        pa.array([[b"a"]], pa.list_(pa.binary_view())),
+    ):
+        with pytest.raises(ad.ExchangeError, match="cannot read") as info:
+            ad.convert(column, nanoarrow.Array)
+        assert info.value.reason == "dtype"
+
+
+@pytest.mark.parametrize(
+    "name", ["pa.RecordBatch", "pa.Table", "pd.DataFrame", "pl.DataFrame", "arro3.RecordBatch"]
+)
+def test_null_rows_into_a_batch(name):
+    pa = pytest.importorskip("pyarrow")
+    cls = the_class(name)
+    rows = pa.array([{"a": 1}, None])
+    with pytest.raises(ad.ExchangeError, match="no place for null rows") as info:
+        ad.convert(rows, cls)
+    assert info.value.reason == "nulls"
+    assert isinstance(ad.convert(rows[:1], cls), cls)
 
 
 def test_permuted_tensors_into_pandas():
