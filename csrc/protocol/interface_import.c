@@ -587,8 +587,8 @@ check_memory(const ad_interface *in, const ad_tensor *tensor, ad_error *err)
     return ad_fail(err, AD_ERR_EXCHANGE, "malformed", NULL,
                    "%s: shape and strides reach bytes %lld to %lld of data, "
                    "which has %lld",
-                   in->origin, (long long)(in->memory_start + low),
-                   (long long)(in->memory_start + high),
+                   in->origin, (long long)in->memory_start + low,
+                   (long long)in->memory_start + high,
                    (long long)in->memory_size);
 }
 

@@ -111,7 +111,8 @@ def test_every_call_fails_once(standin, work):
         else:
             assert leaks == {}, f"call {n}, {run.failed}"
     assert n_errors > 0
-    assert settle(standin).events - n_events <= 8  # events of the pool, not one per failure
+    # A thread keeps up to 16 events for itself: not one for each of up to 200 failures.
+    assert settle(standin).events - n_events <= 16
     assert Run(standin, work, 0).error is None
 
 
