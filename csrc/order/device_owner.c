@@ -519,19 +519,20 @@ ad_device_owner_set_memory(ad_owner *owner, ad_device_memory *memory)
 }
 
 void
-ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync)
+ad_device_owner_exempt(ad_owner *owner, const ad_context *context,
+                       ad_stream stream)
 {
     device_owner *self = (device_owner *)owner;
-    if (owner == NULL || owner->ops != &device_owner_ops || sync == NULL ||
-        !sync->is_own || atomic_load(&owner->refs) != 1 ||
+    if (owner == NULL || owner->ops != &device_owner_ops ||
+        atomic_load(&owner->refs) != 1 ||
         atomic_load(&self->streams) != NULL) {
         return;
     }
     self->has_exempt = true;
-    self->exempt = sync->stream;
-    self->exempt_context = sync->context;
-    self->exempt_thread = sync->thread;
-    self->exempt_identity = ad_stream_recall(sync);
+    self->exempt = stream;
+    self->exempt_context = *context;
+    self->exempt_thread = thread_of(*context, stream);
+    self->exempt_identity = ad_stream_recall(context, stream);
 }
 
 /* --- recording streams --------------------------------------------------- */

@@ -49,11 +49,12 @@ void ad_device_owner_set_memory(ad_owner *owner,
                                 struct ad_device_memory *memory);
 
 /* The library that gave the memory of `owner` away answers for later work on
- * the stream of `sync`, an own event: uses on it are not recorded. Nothing is
- * released in the order of this stream. Does nothing for an owner that is
- * shared or has recorded a stream: arrowdev has given that memory away
- * itself. */
-void ad_device_owner_exempt(ad_owner *owner, const ad_sync *sync);
+ * its current stream, which exists now, in `context`: uses on it are not
+ * recorded. Nothing is released in the order of this stream. Does nothing for
+ * an owner that is shared or has recorded a stream: arrowdev has given that
+ * memory away itself. */
+void ad_device_owner_exempt(ad_owner *owner, const ad_context *context,
+                            ad_stream stream);
 
 /* Is there a device owner that records the uses of this owner's memory? False
  * means "not known" without memory for the search of a large tree. */

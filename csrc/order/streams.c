@@ -426,16 +426,14 @@ see(ad_stream stream, uint64_t id)
 }
 
 ad_stream_identity
-ad_stream_recall(const ad_sync *sync)
+ad_stream_recall(const ad_context *context, ad_stream stream)
 {
-    const ad_stream stream = sync->stream;
     const seen_stream *at = seen_at(stream);
-    if (!ad_stream_is_default(sync->context.device, stream) &&
+    if (!ad_stream_is_default(context->device, stream) &&
         atomic_load(&at->handle) == stream.handle) {
         return (ad_stream_identity){true, atomic_load(&at->id)};
     }
-    ad_stream_identity identity =
-        ad_stream_identify(sync->context, stream, NULL);
+    ad_stream_identity identity = ad_stream_identify(*context, stream, NULL);
     if (identity.is_known) {
         see(stream, identity.id);
     }

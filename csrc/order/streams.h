@@ -95,11 +95,12 @@ typedef struct ad_stream_identity {
 ad_stream_identity ad_stream_identify(ad_context context, ad_stream stream,
                                       const ad_owner *keep);
 
-/* The same for the stream of an own event, without a runtime call where its
+/* The same for a stream that exists now, without a runtime call where its
  * handle was seen before. It may be that of an earlier stream with this handle:
  * ad_stream_is_same() is then false for this stream, but never true for a later
  * one. */
-ad_stream_identity ad_stream_recall(const ad_sync *sync);
+ad_stream_identity ad_stream_recall(const ad_context *context,
+                                    ad_stream stream);
 
 /* Whether the handle still names this stream. True for an identity that is not
  * known. */

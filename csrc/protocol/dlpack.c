@@ -6,6 +6,7 @@
 
 #include "abi/arrow_c.h"
 #include "device/backend.h"
+#include "order/device_owner.h"
 #include "order/intake.h"
 
 /* --- import: order ------------------------------------------------------- */
@@ -213,6 +214,31 @@ apply_stream_order(ad_state *state, const order *order, ad_device said,
     ad_tensor_clear(tensor);
     ad_raise(state, &err);
     return ad_import_exception(state);
+}
+
+/* CuPy's pool uses memory again in the order of the stream on which it was
+ * allocated. Its users order their work on another current stream by
+ * themselves, and arrowdev leaves that to them. Where CuPy names no stream,
+ * each use is recorded. */
+static ad_import_result
+exempt_cupy_stream(ad_state *state, const ad_tensor *tensor)
+{
+    ad_stream_argument current;
+    ad_context context;
+    PyObject *object;
+    ad_device device = ad_device_of_runtime(tensor->device);
+    const struct ad_backend *backend = ad_backend_in_use(device.type);
+    if (backend == NULL || !has_numbers(device.type)) {
+        return AD_IMPORT_DONE;
+    }
+    int found = ad_cupy_stream(state, device, &object, &current);
+    if (found > 0) {
+        Py_DECREF(object);
+        if (backend->primary_context(device, &context, NULL) == AD_OK) {
+            ad_device_owner_exempt(tensor->owner, &context, current.stream);
+        }
+    }
+    return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
 }
 
 /* --- import: the call ---------------------------------------------------- */
@@ -448,6 +474,12 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result == AD_IMPORT_DONE) {
         result = apply_stream_order(state, &order, said, &out->tensor.tensor);
     }
+    if (result == AD_IMPORT_DONE && slot->is_cupy) {
+        result = exempt_cupy_stream(state, &out->tensor.tensor);
+        if (result != AD_IMPORT_DONE) {
+            ad_tensor_clear(&out->tensor.tensor);
+        }
+    }
     if (result == AD_IMPORT_DONE) {
         result = ad_dlpack_check_copy(state, request, &out->tensor);
     }
@@ -484,15 +516,15 @@ takes_no_sync(ad_state *state, PyTypeObject *type)
     return type == (PyTypeObject *)state->tensor_type ||
            type == (PyTypeObject *)state->buffer_type ||
            type == (PyTypeObject *)state->array_type ||
-           ad_is_subclass(type, "torch", "Tensor") ||
-           ad_is_subclass(type, "cupy", "ndarray");
+           ad_is_subclass(type, "torch", "Tensor");
 }
 
 static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     ad_dlpack_probe(state, type, slot);
-    slot->takes_no_sync = takes_no_sync(state, type);
+    slot->is_cupy = ad_is_subclass(type, "cupy", "ndarray");
+    slot->takes_no_sync = slot->is_cupy || takes_no_sync(state, type);
     return true;
 }
 

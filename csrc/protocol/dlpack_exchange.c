@@ -196,8 +196,9 @@ note_stream(ad_state *state, const ad_type_slot *slot,
                            ? ad_order_pending(device, &producer, sync, &err)
                            : AD_OK;
     ad_choice_clear(&producer);
-    if (status == AD_OK && !slot->ignores_streams) {
-        ad_device_owner_exempt(owner, *sync);
+    if (status == AD_OK && !slot->ignores_streams && *sync != NULL &&
+        (*sync)->is_own) {
+        ad_device_owner_exempt(owner, &(*sync)->context, (*sync)->stream);
     }
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }

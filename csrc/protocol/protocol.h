@@ -310,6 +310,12 @@ int ad_stream_argument_choice(const ad_stream_argument *argument,
 int ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
                      ad_device device, bool *no_sync, ad_stream_choice *out);
 
+/* CuPy's current stream on the device, for this thread. *object is a new
+ * reference. 1 found, 0 where CuPy is not imported or does not tell, -1 with an
+ * exception that is final. */
+int ad_cupy_stream(ad_state *state, ad_device device, PyObject **object,
+                   ad_stream_argument *out);
+
 /* ad_parse_stream and ad_choose_stream at once. */
 int ad_read_choice(ad_state *state, PyObject *value, ad_device device,
                    bool *no_sync, ad_stream_choice *out);

@@ -391,6 +391,43 @@ fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
     return -1;
 }
 
+/* New reference to cupy.cuda.get_current_stream(id), or NULL, perhaps with an
+ * exception. Older versions do not take the id. */
+static PyObject *
+ask_cupy(ad_state *state, ad_device device)
+{
+    PyObject *cupy = PyImport_GetModule(AD_STR(state, cupy));
+    PyObject *cuda =
+        cupy != NULL ? PyObject_GetAttr(cupy, AD_STR(state, cuda)) : NULL;
+    PyObject *id = cuda != NULL ? PyLong_FromLongLong(device.id) : NULL;
+    PyObject *stream = id != NULL
+                           ? PyObject_CallMethodOneArg(
+                                 cuda, AD_STR(state, get_current_stream), id)
+                           : NULL;
+    Py_XDECREF(id);
+    Py_XDECREF(cuda);
+    Py_XDECREF(cupy);
+    return stream;
+}
+
+int
+ad_cupy_stream(ad_state *state, ad_device device, PyObject **object,
+               ad_stream_argument *out)
+{
+    PyObject *stream = device.id >= 0 ? ask_cupy(state, device) : NULL;
+    if (stream != NULL &&
+        ad_parse_stream_of(state, stream, device, out) == 0) {
+        *object = stream;
+        return 1;
+    }
+    Py_XDECREF(stream);
+    if (PyErr_Occurred() && ad_exception_is_final(state)) {
+        return -1;
+    }
+    PyErr_Clear();
+    return 0;
+}
+
 /* --- shared -------------------------------------------------------------- */
 
 int

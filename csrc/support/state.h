@@ -64,6 +64,7 @@ typedef struct ad_type_slot {
     bool has_torch_flags; /* requires_grad, is_neg: check before use */
     bool has_torch_descriptors; /* they are state->torch_descriptors */
     bool takes_no_sync;         /* __dlpack__ takes stream=-1 */
+    bool is_cupy;               /* its library is CuPy */
     bool ignores_streams;       /* by DLPack; see ad_dlpack_require_stream */
     bool has_tensorflow_dtype;  /* ask it before __dlpack__ is called */
     bool is_column;             /* of a library of columns: Arrow first */
