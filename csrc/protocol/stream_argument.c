@@ -472,6 +472,32 @@ ad_stream_argument_choice(const ad_stream_argument *argument,
     return out->keep != NULL ? 0 : -1;
 }
 
+/* A number that CuPy passes is that of its current stream, which ends with its
+ * object. Other numbers, and CuPy's views of others' streams, keep nothing. */
+static int
+keep_cupy_stream(ad_state *state, ad_device device, ad_stream_choice *out)
+{
+    ad_stream_argument current;
+    PyObject *object;
+    device = ad_device_of_runtime(device);
+    if (out->keep != NULL || ad_stream_is_default(device, out->stream) ||
+        !(ad_device_traits(device.type) &
+          (AD_CUDA_STREAMS | AD_ROCM_STREAMS))) {
+        return 0;
+    }
+    int found = ad_cupy_stream(state, device, &object, &current);
+    if (found <= 0) {
+        return found;
+    }
+    if (current.stream.handle == out->stream.handle &&
+        ad_is_subclass(Py_TYPE(object), "cupy", "Stream")) {
+        out->keep = ad_py_owner_new(object);
+        found = out->keep != NULL ? 0 : -1;
+    }
+    Py_DECREF(object);
+    return found < 0 ? -1 : 0;
+}
+
 /* ad_choose_stream for an argument that may be changed. */
 static int
 choose(ad_state *state, ad_stream_argument *argument, ad_device device,
@@ -489,7 +515,9 @@ choose(ad_state *state, ad_stream_argument *argument, ad_device device,
         return -1;
     }
     if (argument->kind != AD_STREAM_OFF) {
-        return ad_stream_argument_choice(argument, out);
+        return ad_stream_argument_choice(argument, out) < 0
+                   ? -1
+                   : keep_cupy_stream(state, device, out);
     }
     if (no_sync == NULL) {
         PyErr_SetString(PyExc_ValueError,

@@ -106,7 +106,7 @@ class PerDevice:
         return BaseStream.current[-1] if BaseStream.current else self.default
 
 
-class ndarray(Array):  # noqa: N801 - CuPy's name
+class ndarray(Array):
     """cupy/_core/core.pyx, `__dlpack__`: the stream that is passed waits for the current one."""
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):

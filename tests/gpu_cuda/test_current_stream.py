@@ -3,13 +3,15 @@
 CuPy tells its current stream, and jax has none.
 """
 
+import gc
 import sys
+import threading
 import time
 
 import current_stream
 import pytest
-from current_stream import Jax, Shared, from_dlpack, ndarray
-from gpu import NEW, Gate, Memory, Reader, Watched, wait_for_frees
+from current_stream import ExternalStream, Jax, Shared, from_dlpack, ndarray
+from gpu import NEW, Gate, Memory, Reader, Stream, Watched, wait_for_frees
 
 import arrowdev as ad
 
@@ -107,6 +109,67 @@ def test_interruption_while_cupy_is_asked(cupy):
     with pytest.raises(KeyboardInterrupt):
         ad.tensor(array)
     assert Shared.n_deleted == n_deleted + 1
+    with pytest.raises(KeyboardInterrupt):
+        ad.tensor(array.memory).__dlpack__(stream=Stream().handle)
+
+
+# --- how long CuPy's streams live -------------------------------------------------------
+
+
+def release_after_its_stream(stream):
+    """CuPy's last array goes with its stream, while work is pending there."""
+    memory = unordered(Watched)
+    tensor = ad.tensor(memory)
+    with stream:
+        taken = from_dlpack(tensor)
+    gate = Gate(stream.ptr)
+    del memory, tensor, stream
+    gc.collect()
+    return gate, taken
+
+
+def test_stream_of_cupy_lives_until_the_release(no_handle_reuse):
+    """Nothing is asked about a destroyed stream, which the stand-in would report."""
+    before = current_stream.Stream.destroyed
+    gate, taken = release_after_its_stream(current_stream.Stream())
+    with gate:
+        assert current_stream.Stream.destroyed == before
+        del taken
+        assert Watched.freed == 0
+    wait_for_frees(1)
+    assert current_stream.Stream.destroyed == before + 1
+
+
+def test_cupys_view_of_a_stream_does_not_keep_it(standin):
+    """Its number tells it from a later one, as for a stream that nobody has an object of. The
+    stand-in gives the handle out again at once."""
+    standin.set_handle_reuse(1)
+    stream = Stream()
+    _, taken = release_after_its_stream(ExternalStream(stream.handle))
+    Gate.end_all()
+    stream.synchronize()
+    handle = stream.handle
+    stream.destroy()
+    later = Stream()
+    assert later.handle == handle
+    with Gate(later.handle):
+        del taken
+        time.sleep(0.05)
+        assert Watched.freed == 0
+    ad.device("cuda:0").synchronize()
+    assert Watched.freed == 1
+
+
+def test_stream_of_another_thread_is_not_cupys():
+    """The current stream belongs to the thread: the number alone is kept."""
+    before, stream = current_stream.Stream.destroyed, Stream()
+    tensors = [ad.tensor(unordered(Watched))]
+    thread = threading.Thread(target=lambda: tensors[0].__dlpack__(stream=stream.handle))
+    thread.start()
+    thread.join()
+    tensors.clear()
+    wait_for_frees(1)
+    assert current_stream.Stream.destroyed == before
 
 
 # --- jax --------------------------------------------------------------------------------
