@@ -31,6 +31,7 @@ enum {
     AD_GPU_HARDWARE_STACK_ERROR = 714, /* first of the errors of kernels */
     AD_GPU_LAUNCH_FAILED = 719,        /* last of the errors of kernels */
     AD_GPU_TENSOR_MEMORY_LEAK = 721,
+    AD_GPU_NOT_PERMITTED = 800,
     AD_GPU_MPS_CLIENT_TERMINATED = 810,
     AD_GPU_CAPTURE_UNSUPPORTED = 900, /* first of the errors of capture */
     AD_GPU_CAPTURE_INVALIDATED = 901,

@@ -243,6 +243,12 @@ struct ad_backend {
      * Default: false. */
     bool (*stream_id)(ad_context context, ad_stream stream, uint64_t *out);
 
+    /* The calls that the runtime has refused on this thread, which was inside
+     * of a host function of a stream: none is permitted there (CUDA). Such a
+     * call can be made later, on another thread. Makes no runtime call.
+     * Default: 0. */
+    unsigned int (*n_refused)(void);
+
     /* Is all work done on a stream of stream_create() that is not being
      * captured? One call, where a recorded event takes two. False also where
      * the runtime refuses the handle. Default: false. */

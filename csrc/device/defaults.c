@@ -102,6 +102,7 @@ fail_absent(ad_error *err)
       (ad_stream stream, ad_device device, ad_context * out), return false)   \
     X(stream_id, bool,                                                        \
       (ad_context context, ad_stream stream, uint64_t * out), return false)   \
+    X(n_refused, unsigned int, (void), return 0)                              \
     X(stream_is_idle, bool, (ad_context context, ad_stream stream),           \
       return false)                                                           \
     X(stream_create, ad_status,                                               \

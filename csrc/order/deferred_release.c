@@ -33,12 +33,13 @@ typedef struct entry {
     unsigned n_failures;
     ad_owner *owner;
     ad_context context;
-    bool is_late; /* syncs[0] is to be recorded on this stream, once it is not
+    bool is_ready; /* nothing is waited for but another thread */
+    bool is_late;  /* syncs[0] is to be recorded on this stream, once it is not
                      being captured */
     ad_stream stream;
     ad_owner *keep;              /* of the stream */
     ad_stream_identity identity; /* of the stream */
-    size_t n;                    /* 0: the context has to be idle */
+    size_t n; /* 0: is_ready, or the context has to be idle */
     ad_sync *syncs[];
 } entry;
 
@@ -100,7 +101,7 @@ is_at(const entry *e, ad_device device)
 static bool
 is_polled(const entry *e)
 {
-    return e->n > 0 && !e->is_abandoned;
+    return (e->n > 0 || e->is_ready) && !e->is_abandoned;
 }
 
 static void
@@ -213,6 +214,9 @@ wait_for_events(ad_sync *const *syncs, size_t n, mode how, ad_error *err)
 static ad_status
 wait_for(entry *e, mode how, ad_error *err)
 {
+    if (e->is_ready) {
+        return AD_OK;
+    }
     if (e->n == 0) {
         return wait_for_context(e->context, how, err);
     }
@@ -245,7 +249,7 @@ static bool
 query_entry(entry *e, busy_streams *busy)
 {
     ad_error err;
-    bool is_done = e->n > 0;
+    bool is_done = is_polled(e);
     ad_status status = e->is_late ? record_late(e, &err) : AD_OK;
     for (size_t i = 0; i < e->n && is_done && status == AD_OK; i++) {
         const ad_sync *sync = e->syncs[i];
@@ -379,7 +383,8 @@ static const ad_context *
 context_of_pass(const entry *first)
 {
     bool has_several = first != NULL && first->next_in_pass != NULL;
-    return has_several && !first->is_late && first->syncs[0]->is_own
+    return has_several && first->n > 0 && !first->is_late &&
+                   first->syncs[0]->is_own
                ? &first->syncs[0]->context
                : NULL;
 }
@@ -611,7 +616,8 @@ append(entry *e)
 {
     ad_error ignored;
     pthread_mutex_lock(&lock);
-    if (e->n == 0 && !can_be_idle(e->context)) {
+    const bool is_ready = e->is_ready;
+    if (e->n == 0 && !is_ready && !can_be_idle(e->context)) {
         e->next = kept;
         kept = e;
         pthread_mutex_unlock(&lock);
@@ -625,7 +631,7 @@ append(entry *e)
     start_thread_locked();
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
-    if (before >= AD_DEFERRED_MAX) {
+    if (before >= AD_DEFERRED_MAX && !is_ready) {
         (void)drain(1, NULL, WAIT_FOR_EVENTS, &ignored);
     }
 }
@@ -654,6 +660,17 @@ ad_defer_release(ad_owner *owner, ad_context context, ad_sync *const *syncs,
         memcpy(e->syncs, syncs, n * sizeof(syncs[0]));
     }
     append(e);
+}
+
+void
+ad_release_elsewhere(ad_owner *owner, ad_context context)
+{
+    atomic_store(&owner->refs, 1);
+    entry *e = new_entry(owner, context, 0);
+    if (e != NULL) {
+        e->is_ready = true;
+        append(e);
+    }
 }
 
 void

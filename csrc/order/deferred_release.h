@@ -40,6 +40,12 @@ void ad_defer_release(ad_owner *owner, ad_context context,
 void ad_defer_release_late(ad_owner *owner, ad_context context,
                            ad_stream stream, ad_owner *keep);
 
+/* For the destroy function of `owner`, which has changed nothing, because the
+ * runtime permits no call on this thread (n_refused in device/backend.h): have
+ * the thread of the deferred releases, or a later call, destroy the owner.
+ * Takes it over. Without memory for an entry it is never released. */
+void ad_release_elsewhere(ad_owner *owner, ad_context context);
+
 /* Release the ready ones among the oldest entries. Never blocks, and is cheap
  * when the list is empty. */
 void ad_deferred_drain(void);

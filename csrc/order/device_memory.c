@@ -15,10 +15,16 @@ memory_destroy(ad_owner *base)
     ad_device_memory *self = (ad_device_memory *)base;
     int32_t type = self->context.device.type;
     if (self->data != NULL && !ad_backend_is_forked(type)) {
+        const struct ad_backend *backend = ad_backend_for(type);
+        unsigned int n_refused = backend->n_refused();
         void *saved = ad_wait_begin();
-        ad_backend_for(type)->deallocate(self->context, self->stream,
-                                         self->data, self->nbytes);
+        backend->deallocate(self->context, self->stream, self->data,
+                            self->nbytes);
         ad_wait_end(saved);
+        if (backend->n_refused() != n_refused) {
+            ad_release_elsewhere(base, self->context);
+            return;
+        }
         ad_stream_note_free(self->context, self->stream);
     }
     ad_owner_unref(self->keep);

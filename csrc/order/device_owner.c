@@ -191,13 +191,21 @@ record_event(const device_owner *self, recorded_stream *r,
     return false;
 }
 
+static unsigned int
+n_refused(const device_owner *self)
+{
+    return ad_backend_for(self->context.device.type)->n_refused();
+}
+
 /* Record an event on every recorded stream; `syncs` has room for them, or is
  * NULL. Returns false where one could not be recorded: its work is marked
- * IN_CONTEXT, or a late release is deferred for it. */
+ * IN_CONTEXT, or a late release is deferred for it. Ends early where the
+ * runtime permits no call. */
 static bool
 record_events(const device_owner *self, bool is_free_captured, ad_sync **syncs,
               size_t *n)
 {
+    const unsigned int n_before = n_refused(self);
     bool all = true;
     *n = 0;
     for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
@@ -205,10 +213,17 @@ record_events(const device_owner *self, bool is_free_captured, ad_sync **syncs,
         if (syncs == NULL) {
             r->work = IN_CONTEXT;
             all = false;
-        } else if (record_event(self, r, is_free_captured, &syncs[*n])) {
+            continue;
+        }
+        stream_work work = r->work;
+        if (record_event(self, r, is_free_captured, &syncs[*n])) {
             *n += 1;
-        } else {
-            all = false;
+            continue;
+        }
+        all = false;
+        if (n_refused(self) != n_before) {
+            r->work = work;
+            break;
         }
     }
     return all;
@@ -298,17 +313,48 @@ are_done(ad_sync *const *syncs, size_t n)
     return is_done;
 }
 
-/* Takes over the reference on `inner`. */
 static void
+unref_all(ad_sync *const *syncs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ad_sync_unref(syncs[i]);
+    }
+}
+
+/* Takes over the references on `inner` and the syncs. */
+static void
+release_after_events(device_owner *self, bool is_recorded,
+                     bool is_free_captured, ad_sync **syncs, size_t n)
+{
+    bool is_ordered = false;
+    if (is_recorded) {
+        is_ordered = order_free_stream(self, is_free_captured, syncs, n);
+    } else {
+        defer_for_contexts(self); /* holds its own references on `inner` */
+    }
+    if (!is_ordered) {
+        n = defer_captured(self, syncs, n);
+    }
+    if (is_ordered || are_done(syncs, n)) {
+        unref_all(syncs, n);
+        ad_owner_unref(self->inner);
+    } else {
+        ad_defer_release(self->inner, self->context, syncs, n);
+    }
+}
+
+/* Takes over the reference on `inner`. False, and nothing is done, where the
+ * runtime permits no call. */
+static bool
 release_after_streams(device_owner *self)
 {
+    const unsigned int n_before = n_refused(self);
     ad_sync *few[N_ON_STACK];
     ad_sync **syncs = few;
     size_t n;
-    bool is_ordered = false;
     if (is_only_on_free_stream(self)) {
         ad_owner_unref(self->inner);
-        return;
+        return true;
     }
     bool is_own = is_all_own(self);
     if (is_own) {
@@ -318,25 +364,17 @@ release_after_streams(device_owner *self)
     if (self->n_streams > N_ON_STACK) {
         syncs = malloc(self->n_streams * sizeof(syncs[0]));
     }
-    if (record_events(self, is_free_captured, syncs, &n)) {
-        is_ordered = order_free_stream(self, is_free_captured, syncs, n);
+    bool is_recorded = record_events(self, is_free_captured, syncs, &n);
+    bool is_permitted = n_refused(self) == n_before;
+    if (is_permitted) {
+        release_after_events(self, is_recorded, is_free_captured, syncs, n);
     } else {
-        defer_for_contexts(self); /* holds its own references on `inner` */
-    }
-    if (!is_ordered) {
-        n = defer_captured(self, syncs, n);
-    }
-    if (is_ordered || are_done(syncs, n)) {
-        for (size_t i = 0; i < n; i++) {
-            ad_sync_unref(syncs[i]);
-        }
-        ad_owner_unref(self->inner);
-    } else {
-        ad_defer_release(self->inner, self->context, syncs, n);
+        unref_all(syncs, n);
     }
     if (syncs != few) {
         free(syncs);
     }
+    return is_permitted;
 }
 
 /* Whether another stream has the number of the free stream. */
@@ -367,6 +405,32 @@ replace_free_stream(device_owner *self)
     ad_defer_release(ad_owner_ref(self->inner), memory->context, NULL, 0);
 }
 
+/* False, and nothing is done, where the runtime permits no call. */
+static bool
+release_inner(device_owner *self, bool is_used)
+{
+    const unsigned int n_before = n_refused(self);
+    bool is_lost =
+        (is_used || self->memory != NULL) && is_free_stream_lost(self);
+    if (!is_used && !is_lost) {
+        return true;
+    }
+    if (n_refused(self) != n_before) {
+        return false;
+    }
+    /* A deferred release may complete now and free `inner` and `self`. */
+    ad_owner *inner = ad_owner_ref(self->inner);
+    if (is_lost) {
+        replace_free_stream(self);
+    }
+    if (!release_after_streams(self)) {
+        ad_owner_unref(inner);
+        return false;
+    }
+    drop_streams(self);
+    return true;
+}
+
 /* A forked child leaves the memory alone, because the parent releases it. */
 static inline void
 destroy(ad_owner *base, void (*unref)(ad_owner *))
@@ -376,19 +440,11 @@ destroy(ad_owner *base, void (*unref)(ad_owner *))
     ad_owner *keep = self->free_stream_keep;
     bool is_here = self->generation == ad_process_generation();
     bool is_used = is_here && atomic_load(&self->streams) != NULL;
-    bool is_behind = self->is_behind_inner;
-    bool is_lost = is_here && (is_used || self->memory != NULL) &&
-                   is_free_stream_lost(self);
-    if (is_used || is_lost) {
-        /* A deferred release may complete now and free `inner` and `self`. */
-        ad_owner_ref(inner);
-        if (is_lost) {
-            replace_free_stream(self);
-        }
-        release_after_streams(self);
-        drop_streams(self);
+    if (is_here && !release_inner(self, is_used)) {
+        ad_release_elsewhere(base, self->context);
+        return;
     }
-    if (!is_behind) {
+    if (!self->is_behind_inner) {
         free(self);
     }
     if (is_here) {

@@ -7,7 +7,7 @@
 
 #include "controls.h"
 
-const fd_face fd_face_here = {.has_implicit_context = false};
+const fd_face fd_face_here = {.refuses_in_host_function = true};
 
 /* --- twins: NULL is the per-thread default stream ------------------------------ */
 

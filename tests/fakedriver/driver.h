@@ -45,6 +45,7 @@ enum {
     FD_ALREADY_REGISTERED = 712,
     FD_NOT_REGISTERED = 713,
     FD_LAUNCH_FAILED = 719,
+    FD_NOT_PERMITTED = 800,
     FD_NOT_SUPPORTED = 801,
     FD_CAPTURE_UNSUPPORTED = 900,
     FD_CAPTURE_INVALIDATED = 901,
@@ -71,6 +72,10 @@ typedef struct fd_face {
     bool has_implicit_context;
     /* HIP: freeing memory waits for the device, as documented. */
     bool free_waits;
+    /* CUDA: FD_NOT_PERMITTED for each call in a host function. "Attempting to
+     * use a CUDA API may result in CUDA_ERROR_NOT_PERMITTED, but this is not
+     * required" (cuLaunchHostFunc). */
+    bool refuses_in_host_function;
 } fd_face;
 
 extern const fd_face fd_face_here; /* one per library */
@@ -301,6 +306,9 @@ int fd_fill_submit(const char *name, void *target, size_t pitch,
                    uintptr_t stream, bool is_synchronous);
 int fd_host_function(const char *name, void (*function)(void *),
                      void *argument, uintptr_t stream);
+/* Whether this thread runs a host function. */
+bool fd_is_in_host_function(void);
+
 int fd_wait_value(const char *name, void *address, uint32_t value,
                   unsigned flags, uintptr_t stream);
 int fd_write_value(const char *name, void *address, uint32_t value,

@@ -286,10 +286,20 @@ fd_fill_submit(const char *name, void *target, size_t pitch, uint32_t pattern,
 
 /* --- host functions and values --------------------------------------------------- */
 
+static __thread bool is_in_host_function;
+
+bool
+fd_is_in_host_function(void)
+{
+    return is_in_host_function;
+}
+
 static int
 run_host(fd_operation *o)
 {
+    is_in_host_function = true;
     o->u.host.function(o->u.host.argument);
+    is_in_host_function = false;
     return AD_ENGINE_OK;
 }
 

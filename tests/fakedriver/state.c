@@ -94,6 +94,9 @@ fd_enter(const char *name, uintptr_t stream)
         return FD_NOT_INITIALIZED;
     }
     int code = fd_log_call(name, stream);
+    if (fd_face_here.refuses_in_host_function && fd_is_in_host_function()) {
+        return FD_NOT_PERMITTED;
+    }
     if (stream > FD_PER_THREAD && fd_stream_is_destroyed(stream)) {
         fd_violation("%s used stream %#zx, which is destroyed", name,
                      (size_t)stream);

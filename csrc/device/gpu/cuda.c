@@ -419,7 +419,7 @@ cuda_stream_id(ad_context context, ad_stream stream, uint64_t *out)
 {
     unsigned long long id;
     bool has_id = cuda.stream_id != NULL &&
-                  cuda.stream_id((void *)stream.handle, &id) == AD_GPU_SUCCESS;
+                  ad_gpu_is_ok(cuda.stream_id((void *)stream.handle, &id));
     *out = has_id ? id : 0;
     return has_id;
 }
@@ -794,6 +794,7 @@ const struct ad_backend ad_backend_cuda = {
     .likely_context = cuda_likely_context,
     .stream_context = cuda_stream_context,
     .stream_id = cuda_stream_id,
+    .n_refused = ad_gpu_n_refused,
     .stream_is_idle = cuda_stream_is_idle,
     AD_GPU_SLOTS,
 };

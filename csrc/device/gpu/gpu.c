@@ -38,6 +38,9 @@ hint_for(int code)
         case AD_GPU_DEVICE_UNAVAILABLE:
             return "another process may have the device for itself: see its "
                    "compute mode in nvidia-smi";
+        case AD_GPU_NOT_PERMITTED:
+            return "the thread runs a host function of a stream, in which "
+                   "CUDA permits no call: do it elsewhere";
         case AD_GPU_DEINITIALIZED:
             return "the runtime has shut down: drop what lies on the device "
                    "before the process ends";
@@ -74,11 +77,29 @@ hint_for_capture(int code)
     }
 }
 
+static AD_THREAD_LOCAL unsigned int n_refused;
+
+bool
+ad_gpu_is_ok(int code)
+{
+    if (code == AD_GPU_NOT_PERMITTED) {
+        n_refused++;
+    }
+    return code == AD_GPU_SUCCESS;
+}
+
+unsigned int
+ad_gpu_n_refused(void)
+{
+    return n_refused;
+}
+
 ad_status
 ad_gpu_fail(const struct ad_gpu *gpu, ad_device device, ad_gpu_result result,
             ad_error *err)
 {
     gpu->forget_error();
+    (void)ad_gpu_is_ok(result.code);
     ad_fail_device(err, device, result.call, result.code,
                    gpu->error_name(result.code), hint_for(result.code));
     if (result.code < AD_GPU_CAPTURE_UNSUPPORTED ||

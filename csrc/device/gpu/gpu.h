@@ -167,6 +167,10 @@ ad_gpu_pointer(ad_span span)
     return (char *)span.data + span.offset;
 }
 
+/* Whether a call succeeded. Counts one that was refused inside of a host
+ * function, for n_refused. */
+bool ad_gpu_is_ok(int code);
+
 /* Fail with the error that a call returned: AD_ERR_DEVICE, or AD_ERR_EXCHANGE
  * ("capture") for an operation that stream capture forbids. */
 ad_status ad_gpu_fail(const struct ad_gpu *gpu, ad_device device,
@@ -242,6 +246,7 @@ ad_status ad_gpu_event_synchronize(ad_context context, ad_event event,
                                    ad_error *err);
 void ad_gpu_event_destroy(ad_context context, ad_event event);
 
+unsigned int ad_gpu_n_refused(void);
 void ad_gpu_begin_calls(ad_context context);
 void ad_gpu_end_calls(ad_context context);
 

@@ -388,10 +388,12 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
     ad_gpu_relax(gpu, &scope);
     /* A destroyed context has freed its memory. After other failures the free
      * is still attempted, because the stream determines the context. */
-    if ((has_entered || !ad_gpu_is_gone(err.code)) &&
-        free_memory(gpu, context, ad_gpu_handle(stream), data, nbytes) !=
-            AD_GPU_SUCCESS) {
-        gpu->forget_error();
+    if (has_entered || !ad_gpu_is_gone(err.code)) {
+        int code =
+            free_memory(gpu, context, ad_gpu_handle(stream), data, nbytes);
+        if (!ad_gpu_is_ok(code)) {
+            gpu->forget_error();
+        }
     }
     ad_gpu_leave(gpu, &scope);
 }
