@@ -445,6 +445,38 @@ fetch(ad_state *state, PyObject *object, ad_copy copy, PyObject *stream,
     return AD_IMPORT_DONE;
 }
 
+/* NumPy's __dlpack__ divides by the size of an element, which ends the process
+ * where that is 0 (dtype "V0"). */
+static ad_import_result
+check_numpy_itemsize(ad_state *state, PyObject *object)
+{
+    PyObject *itemsize = PyObject_GetAttrString(object, "itemsize");
+    long n = itemsize != NULL ? PyLong_AsLong(itemsize) : -1;
+    Py_XDECREF(itemsize);
+    if (n < 0 && PyErr_Occurred()) {
+        return ad_import_exception(state);
+    }
+    if (n == 0) {
+        ad_raise_exchange(state, "dtype", NULL,
+                          "%.200s has elements of 0 bytes",
+                          Py_TYPE(object)->tp_name);
+        return AD_IMPORT_FAILED;
+    }
+    return AD_IMPORT_DONE;
+}
+
+/* What the producer's __dlpack__ answers by a crash, or says less of than an
+ * error of ours. */
+static ad_import_result
+check_before_call(ad_state *state, PyObject *object, const ad_type_slot *slot)
+{
+    return slot->has_torch_flags
+               ? ad_dlpack_check_flags(state, object, slot, true)
+           : slot->has_tensorflow_dtype ? check_tensorflow_dtype(state, object)
+           : slot->has_numpy_itemsize   ? check_numpy_itemsize(state, object)
+                                        : AD_IMPORT_DONE;
+}
+
 /* *is_alive: false where the stream of the import was dead. */
 static ad_import_result
 import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
@@ -452,15 +484,8 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
 {
     order order = {0};
     ad_device said = AD_CPU;
-    ad_import_result result = AD_IMPORT_DONE;
+    ad_import_result result = check_before_call(state, object, slot);
     out->is_array = false;
-    if (slot->has_torch_flags) {
-        /* Before the call, so that the message is ours. */
-        result = ad_dlpack_check_flags(state, object, slot, true);
-    }
-    if (result == AD_IMPORT_DONE && slot->has_tensorflow_dtype) {
-        result = check_tensorflow_dtype(state, object);
-    }
     if (result == AD_IMPORT_DONE) {
         result = ask_device(state, object, &said);
     }
@@ -523,6 +548,7 @@ static bool
 probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
     ad_dlpack_probe(state, type, slot);
+    slot->has_numpy_itemsize = ad_is_subclass(type, "numpy", "ndarray");
     slot->is_cupy = ad_is_subclass(type, "cupy", "ndarray");
     slot->takes_no_sync = slot->is_cupy || takes_no_sync(state, type);
     return true;

@@ -155,6 +155,11 @@ PyObject *ad_refusals_raise(ad_state *state, ad_refusals *tried,
                             PyObject *object);
 void ad_refusals_clear(ad_refusals *tried);
 
+/* The same where there may be none. An exception that is set stays; else it is
+ * a TypeError that names the protocols in `among`. Returns -1. */
+int ad_fail_import(ad_state *state, PyObject *object, ad_refusals *tried,
+                   uint32_t among);
+
 /* What to do with an object that offers no protocol: "; <hint>", or "". */
 const char *ad_import_hint(PyObject *object);
 

@@ -559,3 +559,12 @@ def test_copies_of_numpy_and_torch():
     ):
         assert ad.tensor(OnlyDLPack(x), copy=True).data_ptr != pointer(x)
         assert ad.tensor(OnlyDLPack(x), copy=False).data_ptr == pointer(x)
+
+
+@pytest.mark.parametrize("name", ["ndarray", "matrix"])
+def test_elements_of_no_bytes_are_refused(name):
+    """NumPy divides by their size, which ends the process."""
+    data = np.asfortranarray(np.zeros((3, 4), "V0")).view(getattr(np, name))
+    for take in (ad.tensor, ad.array, ad.from_dlpack):
+        with pytest.raises(ad.ExchangeError, match="0 bytes"):
+            take(data)

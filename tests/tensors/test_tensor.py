@@ -118,7 +118,7 @@ def test_strides_without_elements():
         buffer = memoryview(view)  # NumPy tells other ones here
         for tensor, strides in (
             (ad.tensor(view), view.strides),
-            (ad.from_dlpack(view), view.strides),
+            (ad.from_dlpack(view), np.from_dlpack(view).strides),  # older ones tell none
             (ad.tensor(buffer), buffer.strides),
         ):
             wanted = tuple(step // view.itemsize for step in strides)
