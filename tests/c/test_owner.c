@@ -33,7 +33,8 @@ owner_of(const void *data, size_t nbytes)
 static void
 test_bytes_of_one_owner(void)
 {
-    static const char block[64];
+    static const char around[65];
+    const char *block = around + 1;
     ad_owner *owner = group_of(owner_of(block, 32), owner_of(block + 32, 32));
     CHECK(ad_owner_covers(owner, block, 32));
     CHECK(ad_owner_covers(owner, block + 31, 1));
