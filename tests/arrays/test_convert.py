@@ -406,9 +406,6 @@ def test_types_at_which_polars_panics(column):
 
 def test_slices_that_libraries_misread():
     """Each row comes out, though the library itself reads others from a slice."""
-    pa, pd, pl = map(pytest.importorskip, ("pyarrow", "pandas", "polars"))
-    if not hasattr(pd.Series, "from_arrow"):
-        pytest.skip("pandas 2 reads no Arrow objects")
     rows = [[1, 2], None, [3, 4], [5, 6]]
     views = pa.array(rows, pa.list_view(pa.int64()))
     nested = pa.ListArray.from_arrays(pa.array([0, 1, 4], pa.int32()), views)
@@ -426,7 +423,6 @@ def test_slices_that_libraries_misread():
 
 
 def test_slices_of_sparse_unions_into_arro3():
-    pa, arro3 = pytest.importorskip("pyarrow"), pytest.importorskip("arro3.core")
     children = [pa.array([1, 2, None]), pa.array(["x", "y", "z"])]
     union = pa.UnionArray.from_sparse(pa.array([0, 1, 0], pa.int8()), children)
     for piece in (union, union[1:], pa.StructArray.from_arrays([union], ["u"])[1:]):
@@ -438,7 +434,6 @@ def test_slices_of_sparse_unions_into_arro3():
 
 
 def test_views_of_strings_into_nanoarrow():
-    pa, nanoarrow = pytest.importorskip("pyarrow"), pytest.importorskip("nanoarrow")
     for column in (
         pa.array(["a"], pa.string_view()),
         pa.array([[b"a"]], pa.list_(pa.binary_view())),
@@ -452,7 +447,6 @@ def test_views_of_strings_into_nanoarrow():
     "name", ["pa.RecordBatch", "pa.Table", "pd.DataFrame", "pl.DataFrame", "arro3.RecordBatch"]
 )
 def test_null_rows_into_a_batch(name):
-    pa = pytest.importorskip("pyarrow")
     cls = the_class(name)
     rows = pa.array([{"a": 1}, None])
     with pytest.raises(ad.ExchangeError, match="no place for null rows") as info:
