@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arrowdev.testing._report import Report
 
     # Returns a schema, a device array, and what keeps both alive.
-    Give = Callable[[], tuple[ArrowSchema, Any, Any] | None]
+    _Give = Callable[[], tuple[ArrowSchema, Any, Any] | None]
 
 RULE = "device.order"
 
@@ -109,7 +109,7 @@ def _contents(schema: ArrowSchema, array: Any) -> dict[str, bytes]:
     }
 
 
-def _try_once(give: Give, backwards: bool) -> tuple[dict[str, bytes], dict[str, bytes], Any]:
+def _try_once(give: _Give, backwards: bool) -> tuple[dict[str, bytes], dict[str, bytes], Any]:
     """Return the bytes when the event was done, those in the end, and the array."""
     found = None
     with Gate(backwards) as gate:
@@ -139,7 +139,7 @@ def _cannot_be_tried(report: Report, array: Any) -> bool:
     return True
 
 
-def check_order(report: Report, array: Any, give: Give) -> None:
+def check_order(report: Report, array: Any, give: _Give) -> None:
     """Check what `give` returns, which is like `array`; it is called twice."""
     if _cannot_be_tried(report, array):
         return

@@ -31,7 +31,6 @@ enum {
     AD_GPU_HARDWARE_STACK_ERROR = 714, /* first of the errors of kernels */
     AD_GPU_LAUNCH_FAILED = 719,        /* last of the errors of kernels */
     AD_GPU_TENSOR_MEMORY_LEAK = 721,
-    AD_GPU_NOT_PERMITTED = 800,
     AD_GPU_MPS_CLIENT_TERMINATED = 810,
     AD_GPU_CAPTURE_UNSUPPORTED = 900, /* first of the errors of capture */
     AD_GPU_CAPTURE_INVALIDATED = 901,
@@ -70,6 +69,7 @@ struct ad_gpu_pool_properties { /* CUmemPoolProps, hipMemPoolProps */
 
 enum {
     AD_CUDA_STUB_LIBRARY = 34,
+    AD_CUDA_NOT_PERMITTED = 800,
     AD_CUDA_STREAM_LEGACY = 1,
     AD_CUDA_STREAM_PER_THREAD = 2,
     AD_CUDA_MANAGED_GLOBAL = 1,

@@ -630,7 +630,8 @@ ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
 /* A slice of a batch is the offset and the length of the struct. pyarrow and
  * pandas accept no record batch with an offset, and give rows behind the end of
  * one whose columns are longer. So the columns are sliced instead, unless a
- * bitmap of the struct would need the offset. */
+ * bitmap of the struct would need the offset. On a device whole columns stay,
+ * since the nulls of a part of them cannot be counted. */
 static bool
 is_sliced_batch(const ad_array *array)
 {
@@ -641,11 +642,12 @@ is_sliced_batch(const ad_array *array)
     if (array->offset != 0) {
         return ad_array_validity(array) == NULL;
     }
-    bool is_cut = false;
-    for (int64_t i = 0; i < node->n_children && !is_cut; i++) {
-        is_cut = node->children[i]->length != array->length;
+    int64_t i = array->device.type == ARROW_DEVICE_CPU ? 0 : node->n_children;
+    while (i < node->n_children &&
+           node->children[i]->length == array->length) {
+        i++;
     }
-    return is_cut;
+    return i < node->n_children;
 }
 
 static void

@@ -396,6 +396,11 @@ fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
 static PyObject *
 ask_cupy(ad_state *state, ad_device device)
 {
+    PyObject *modules = PyImport_GetModuleDict();
+    if (PyDict_CheckExact(modules) &&
+        PyDict_Contains(modules, AD_STR(state, cupy)) == 0) {
+        return NULL; /* PyImport_GetModule() takes 400 instructions more */
+    }
     PyObject *cupy = PyImport_GetModule(AD_STR(state, cupy));
     PyObject *cuda =
         cupy != NULL ? PyObject_GetAttr(cupy, AD_STR(state, cuda)) : NULL;

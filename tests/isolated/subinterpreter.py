@@ -48,7 +48,9 @@ with software_device() as device:
     source = device.array([1, 2, 3], queue=device.queue())
     source.queue.hold()
     stream = common.ad.array_stream(common.ad.array(source)).to("cpu")
-    threading.Timer(0.2, source.queue.release).start()
+    timer = threading.Timer(0.2, source.queue.release)
+    timer.start()
     assert next(stream).to_pylist() == [1, 2, 3]
+    timer.join()
 print("interpreters:", len(settings))
 common.end()

@@ -38,7 +38,7 @@ hint_for(int code)
         case AD_GPU_DEVICE_UNAVAILABLE:
             return "another process may have the device for itself: see its "
                    "compute mode in nvidia-smi";
-        case AD_GPU_NOT_PERMITTED:
+        case AD_CUDA_NOT_PERMITTED:
             return "the thread runs a host function of a stream, in which "
                    "CUDA permits no call: do it elsewhere";
         case AD_GPU_DEINITIALIZED:
@@ -82,7 +82,7 @@ static AD_THREAD_LOCAL unsigned int n_refused;
 bool
 ad_gpu_is_ok(int code)
 {
-    if (code == AD_GPU_NOT_PERMITTED) {
+    if (code == AD_CUDA_NOT_PERMITTED) {
         n_refused++;
     }
     return code == AD_GPU_SUCCESS;
