@@ -552,6 +552,12 @@ note_consumer(const arena *self)
     }
 }
 
+static inline int64_t
+difference(const struct ArrowArray *parent, const struct ArrowArray *child)
+{
+    return child->length ^ parent->length;
+}
+
 #include "model/export_nodes.inc"
 
 static const struct ArrowArray *
@@ -633,21 +639,14 @@ ad_array_holder_free_with_gil(struct ArrowDeviceArray *holder)
  * bitmap of the struct would need the offset. On a device whole columns stay,
  * since the nulls of a part of them cannot be counted. */
 static bool
-is_sliced_batch(const ad_array *array)
+is_sliced_batch(const ad_array *array, bool has_other_lengths)
 {
-    const struct ArrowArray *node = array->node;
     if (strcmp(array->schema.node->format, "+s") != 0) {
         return false;
     }
-    if (array->offset != 0) {
-        return ad_array_validity(array) == NULL;
-    }
-    int64_t i = array->device.type == ARROW_DEVICE_CPU ? 0 : node->n_children;
-    while (i < node->n_children &&
-           node->children[i]->length == array->length) {
-        i++;
-    }
-    return i < node->n_children;
+    return array->offset != 0
+               ? ad_array_validity(array) == NULL
+               : has_other_lengths && array->device.type == ARROW_DEVICE_CPU;
 }
 
 static void
@@ -720,8 +719,8 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
     fill_view(array, event, out);
     if (n > 0) {
         cursor at = {self->nodes, (struct ArrowArray **)&self->nodes[n]};
-        fill_below(&out->array, self, &at);
-        if (is_sliced_batch(array)) {
+        bool has_other_lengths = fill_below(&out->array, self, &at);
+        if (is_sliced_batch(array, has_other_lengths)) {
             cut_columns(&out->array, array->schema.node);
         }
     }

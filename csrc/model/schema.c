@@ -495,6 +495,12 @@ note_consumer(const arena *self)
     /* No device works on a schema. */
 }
 
+static inline int64_t
+difference(const struct ArrowSchema *parent, const struct ArrowSchema *child)
+{
+    return 0;
+}
+
 #include "model/export_nodes.inc"
 
 static const struct ArrowSchema *
@@ -527,7 +533,7 @@ ad_schema_export(ad_schema schema, struct ArrowSchema **holder, ad_error *err)
     if (!is_single) {
         cursor at = {tree->nodes + 1,
                      (struct ArrowSchema **)(tree->nodes + n_nodes)};
-        fill_below(tree->nodes, tree, &at);
+        (void)fill_below(tree->nodes, tree, &at);
     }
     *holder = tree->nodes;
     return AD_OK;
