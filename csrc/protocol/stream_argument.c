@@ -391,16 +391,20 @@ fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
     return -1;
 }
 
+/* PyImport_GetModule() takes 400 instructions more where a module is absent. */
+static bool
+may_have_cupy(ad_state *state)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    return !PyDict_CheckExact(modules) ||
+           PyDict_Contains(modules, AD_STR(state, cupy)) != 0;
+}
+
 /* New reference to cupy.cuda.get_current_stream(id), or NULL, perhaps with an
  * exception. Older versions do not take the id. */
 static PyObject *
 ask_cupy(ad_state *state, ad_device device)
 {
-    PyObject *modules = PyImport_GetModuleDict();
-    if (PyDict_CheckExact(modules) &&
-        PyDict_Contains(modules, AD_STR(state, cupy)) == 0) {
-        return NULL; /* PyImport_GetModule() takes 400 instructions more */
-    }
     PyObject *cupy = PyImport_GetModule(AD_STR(state, cupy));
     PyObject *cuda =
         cupy != NULL ? PyObject_GetAttr(cupy, AD_STR(state, cuda)) : NULL;
@@ -419,7 +423,10 @@ int
 ad_cupy_stream(ad_state *state, ad_device device, PyObject **object,
                ad_stream_argument *out)
 {
-    PyObject *stream = device.id >= 0 ? ask_cupy(state, device) : NULL;
+    if (device.id < 0 || !may_have_cupy(state)) {
+        return 0;
+    }
+    PyObject *stream = ask_cupy(state, device);
     if (stream != NULL &&
         ad_parse_stream_of(state, stream, device, out) == 0) {
         *object = stream;
