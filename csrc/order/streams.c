@@ -150,17 +150,30 @@ first_pool(uintptr_t thread)
            AD_N_EVENT_POOLS;
 }
 
-/* Whether only this thread uses `kept` of the pool. The first thread that asks
- * gets it. When that thread has ended, the next one with its pthread_self() has
- * it. */
+/* Whether only this thread uses `kept` of the pool. When that thread has ended,
+ * the next one with its pthread_self() has it. */
 static inline bool
 is_pool_of(ad_event_pool *pool, uintptr_t thread)
 {
-    uintptr_t owner =
-        atomic_load_explicit(&pool->thread, memory_order_relaxed);
-    return owner == thread ||
-           (owner == 0 &&
-            atomic_compare_exchange_strong(&pool->thread, &owner, thread));
+    return atomic_load_explicit(&pool->thread, memory_order_relaxed) == thread;
+}
+
+/* The first thread that has to take an event from elsewhere gets `kept`. Each
+ * such event is one that it needs besides those that come back to it, so it
+ * has room for one more. A thread that gives back more than it takes, as the
+ * ones that complete releases do, has no room for the others' events, which
+ * nobody could take from there. */
+static void
+make_room(ad_event_pool *pool, uintptr_t thread)
+{
+    uintptr_t owner = 0;
+    bool is_mine =
+        is_pool_of(pool, thread) ||
+        atomic_compare_exchange_strong(&pool->thread, &owner, thread);
+    size_t n = atomic_load_explicit(&pool->n_room, memory_order_relaxed);
+    if (is_mine && n < AD_EVENTS_PER_THREAD) {
+        atomic_store_explicit(&pool->n_room, n + 1, memory_order_relaxed);
+    }
 }
 
 /* Cell `i` of all pools, beginning with pool `first`. */
@@ -210,6 +223,7 @@ ad_sync_take(ad_context_cache *cache)
     ad_event_pool *pool = &cache->pools[first];
     size_t n = atomic_load_explicit(&pool->n_kept, memory_order_relaxed);
     if (n == 0 || !is_pool_of(pool, thread)) {
+        make_room(pool, thread);
         return take_from_cells(cache, first);
     }
     atomic_store_explicit(&pool->n_kept, n - 1, memory_order_relaxed);
@@ -223,7 +237,8 @@ ad_sync_give(ad_sync *sync)
     const size_t first = first_pool(thread);
     ad_event_pool *pool = &sync->cache->pools[first];
     size_t n = atomic_load_explicit(&pool->n_kept, memory_order_relaxed);
-    if (n == AD_EVENTS_PER_THREAD || !is_pool_of(pool, thread)) {
+    if (n == atomic_load_explicit(&pool->n_room, memory_order_relaxed) ||
+        !is_pool_of(pool, thread)) {
         return give_to_cells(sync, first);
     }
     atomic_store_explicit(&pool->kept[n], sync, memory_order_relaxed);
