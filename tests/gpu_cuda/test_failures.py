@@ -111,8 +111,9 @@ def test_every_call_fails_once(standin, work):
         else:
             assert leaks == {}, f"call {n}, {run.failed}"
     assert n_errors > 0
-    # A thread keeps up to 16 events for itself: not one for each of up to 200 failures.
-    assert settle(standin).events - n_events <= 16
+    # This thread and the driver's may each come to need one more at once, on each of the two
+    # devices. No thread keeps those that it only gives back.
+    assert settle(standin).events - n_events <= 4
     assert Run(standin, work, 0).error is None
 
 
