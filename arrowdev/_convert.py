@@ -7,6 +7,7 @@ library: the library of the class has been imported already.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 
 from arrowdev._core import (
@@ -441,11 +442,42 @@ def _polars(name: str, take: _Take) -> _Constructor:
     return constructor
 
 
+def _crashes_on_views(nanoarrow: Any) -> bool:
+    """Whether this nanoarrow ends the process when an array of its own with views is exported.
+
+    It adds the buffers to another struct than the one it fills. 0.9 is the last version known.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", nanoarrow.__version__)
+    return numbers is None or tuple(map(int, numbers.groups())) <= (0, 9)
+
+
+def _find_view(type: Schema) -> Schema | None:
+    return _find_part(type, lambda format: format in ("vu", "vz"))
+
+
+def require_no_views(obj: Any) -> None:
+    """Raise if the export of `obj`, an object of nanoarrow, would end the process.
+
+    Streams hand on the stream of another producer, and have no schema or are named here.
+    """
+    nanoarrow = sys.modules["nanoarrow"]
+    if isinstance(obj, nanoarrow.ArrayStream) or not hasattr(obj, "schema"):
+        return
+    views = _find_view(schema(obj.schema))
+    if views is not None and _crashes_on_views(nanoarrow):
+        raise exchange_error(
+            f"nanoarrow {nanoarrow.__version__} ends the process when it exports {views}",
+            reason="version",
+            hint="pass the object that nanoarrow has imported, or cast it to pyarrow.string() "
+            "before nanoarrow imports it",
+        )
+
+
 def _nanoarrow(nanoarrow: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-    """Convert to nanoarrow.Array, which (0.9) ends the process when it reads views of strings."""
+    """Convert to nanoarrow.Array, which reads its values by an export to itself."""
     data = _arrow(obj, copy, stream)
-    views = _find_part(data.schema, lambda format: format in ("vu", "vz"))
-    if views is not None:
+    views = _find_view(data.schema)
+    if views is not None and _crashes_on_views(nanoarrow):
         raise exchange_error(
             f"nanoarrow cannot read {views}",
             reason="dtype",

@@ -15,6 +15,10 @@
 PyObject *ad_arrow_call(ad_state *state, PyObject *object, int method,
                         const ad_request *request);
 
+/* Asks an object of nanoarrow for its type, before a method of it is called: 0,
+ * or -1 with ExchangeError if its export would end the process. */
+int ad_arrow_check_nanoarrow(PyObject *object);
+
 /* Parses the only parameter of the Arrow method `function`, and its **kwargs
  * if it has them (ignores_none, see ad_signature). *requested is NULL or a
  * borrowed capsule; -1 with an exception. */

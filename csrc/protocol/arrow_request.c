@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "model/schema_cast.h"
+#include "support/py_call.h"
 #include "support/py_stream.h"
 
 static PyObject *
@@ -128,4 +129,13 @@ ad_arrow_call(ad_state *state, PyObject *object, int method,
         PyErr_Clear();
     }
     return PyObject_CallMethodNoArgs(object, name);
+}
+
+int
+ad_arrow_check_nanoarrow(PyObject *object)
+{
+    PyObject *result =
+        ad_call_helper("_convert", "require_no_views", &object, 1);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
 }

@@ -65,6 +65,9 @@ import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
                  const ad_type_slot *slot, const ad_request *request,
                  ad_imported *out)
 {
+    if (slot->is_nanoarrow && ad_arrow_check_nanoarrow(object) < 0) {
+        return AD_IMPORT_FAILED;
+    }
     PyObject *capsule = ad_arrow_call(state, object, self->attribute, request);
     if (capsule == NULL) {
         return ad_import_exception(state);

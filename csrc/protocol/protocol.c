@@ -71,6 +71,7 @@ probe_protocols(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
     slot->may_have_dict = slot->may_have_dict && !is_metaclass;
     slot->is_column = is_of_columns(type);
     slot->is_polars = ad_is_subclass(type, "polars", NULL);
+    slot->is_nanoarrow = ad_is_subclass(type, "nanoarrow", NULL);
     slot->has_numpy_block = ad_is_subclass(type, "pandas", "Series");
     slot->has_array_method = type_has(type, AD_STR(state, array_method));
     for (int i = 0; i < AD_N_PROTOCOLS; i++) {

@@ -70,6 +70,7 @@ typedef struct ad_type_slot {
     bool has_numpy_itemsize;    /* the same: NumPy divides by it */
     bool is_column;             /* of a library of columns: Arrow first */
     bool is_polars;             /* its Arrow data may be Python objects */
+    bool is_nanoarrow;          /* see ad_arrow_check_nanoarrow */
     bool has_numpy_block;       /* pandas.Series, see pandas_block.c */
     bool has_array_method;      /* __array__: it may have several dimensions */
     const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */

@@ -312,3 +312,8 @@ def test_tensorflow():
     if importlib.util.find_spec("tensorflow") is None:
         pytest.skip("could not import 'tensorflow'")
     isolation.run("tensorflow_peer")
+
+
+def test_nanoarrow_is_not_asked_for_views():
+    assert nanoarrow.Array  # skips without it
+    isolation.run("nanoarrow_views")

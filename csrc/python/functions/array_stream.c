@@ -116,6 +116,10 @@ from_method(ad_state *state, PyObject *object, int method,
         .schema = wanted->schema,
     };
     char origin[AD_ORIGIN_SIZE];
+    if (ad_is_subclass(Py_TYPE(object), "nanoarrow", NULL) &&
+        ad_arrow_check_nanoarrow(object) < 0) {
+        return NULL;
+    }
     PyObject *capsule = ad_arrow_call(state, object, method, &request);
     if (capsule == NULL) {
         *may_go_on = !ad_exception_is_final(state);
