@@ -419,7 +419,27 @@ def _from_start(take: _Take, *formats: str) -> _Take:
 
 def _panics_polars(format: str) -> bool:
     is_decimal256 = format.startswith("d:") and format.endswith(",256")
-    return is_decimal256 or format in ("+r", "+vl", "+vL", "w:0", "+w:0")
+    is_below_scale_0 = format.startswith("d:") and format.split(",")[1].startswith("-")
+    return (
+        is_decimal256
+        or is_below_scale_0
+        or format in ("+r", "+vl", "+vL", "w:0", "+w:0", "tiD", "tiM")
+        or format.startswith(("+us", "+ud"))
+    )
+
+
+def _is_small_decimal(format: str) -> bool:
+    return format.startswith("d:") and format.endswith((",32", ",64"))
+
+
+def _unknown_to_polars(type: Schema) -> Schema | None:
+    """Return a part of `type` at which polars (2.1) panics, or whose values it reads wrongly.
+
+    It reads decimals of 32 and 64 bits as 128 bits, also in a frame, but not in a series.
+    """
+    parts = type.children if type.dictionary is None else (type.dictionary,)
+    decimals = (_find_part(part, _is_small_decimal) for part in parts)
+    return _find_part(type, _panics_polars) or next(filter(None, decimals), None)
 
 
 def _polars(name: str, take: _Take) -> _Constructor:
@@ -429,15 +449,26 @@ def _polars(name: str, take: _Take) -> _Constructor:
         if copy is False:
             raise _cannot_promise(library)
         data = _on_host(take(obj, copy, stream), f"a polars.{name}")
-        unknown = _find_part(data.schema, _panics_polars)
+        unknown = _unknown_to_polars(data.schema)
         if unknown is not None:
+            is_union = unknown.format.startswith("+u")
             raise exchange_error(
                 f"polars has no equivalent of {unknown}",
                 reason="dtype",
-                hint=f"pass Python's values: polars.{name}(arrowdev.array(x).to_pylist())",
+                hint="pass the children of the union one by one: arrowdev.array(x).children"
+                if is_union
+                else f"pass Python's values: polars.{name}(arrowdev.array(x).to_pylist())",
                 device=data.device,
             )
-        return getattr(library, name)(data)
+        try:
+            return getattr(library, name)(data)
+        except library.exceptions.PanicException as error:  # no Exception of Python's
+            raise exchange_error(
+                f"polars panics at {data.schema}: {str(error).partition(chr(10))[0]}",
+                reason="dtype",
+                hint=f"pass Python's values: polars.{name}(arrowdev.array(x).to_pylist())",
+                device=data.device,
+            ) from error
 
     return constructor
 

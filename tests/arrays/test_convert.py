@@ -389,8 +389,11 @@ def test_numbers_of_other_types_into_pandas():
         pa.array([[]], pa.list_(pa.int64(), 0)),
         pa.array([decimal.Decimal("1.50")], pa.decimal256(60, 2)),
         pa.array([[decimal.Decimal("1.50")]], pa.list_(pa.decimal256(60, 2))),
+        pa.array([decimal.Decimal("1E+3")], pa.decimal128(5, -3)),
+        ad.Array.from_buffers(ad.schema("tiM"), 1, [None, bytes(4)]),
+        ad.Array.from_buffers(ad.schema("tiD"), 1, [None, bytes(8)]),
     ],
-    ids=lambda column: str(column.type),
+    ids=lambda column: str(ad.array(column).schema),
 )
 def test_types_at_which_polars_panics(column):
     """A panic of Rust is no Exception. The hint works."""
@@ -400,8 +403,48 @@ def test_types_at_which_polars_panics(column):
             ad.convert(x, cls)
         hint = f"polars.{cls.__name__}(arrowdev.array(x).to_pylist())"
         assert info.value.reason == "dtype" and hint in info.value.hint
-    assert pl.Series(ad.array(column).to_pylist()).to_list() == column.to_pylist()
-    assert pl.DataFrame(batch.to_pylist())["x"].to_list() == column.to_pylist()
+    rows = [list(row) if isinstance(row, tuple) else row for row in column.to_pylist()]
+    assert pl.Series(ad.array(column).to_pylist()).to_list() == rows
+    assert pl.DataFrame(batch.to_pylist())["x"].to_list() == rows
+
+
+def test_decimals_that_polars_misreads():
+    """In a frame and within nested types polars reads 128 bits of each, not in a series."""
+    rows = [decimal.Decimal("1.50"), None, decimal.Decimal("-2.25")]
+    for type in (pa.decimal32(5, 2), pa.decimal64(5, 2)):
+        column = pa.array(rows, type)
+        assert ad.convert(column, pl.Series).to_list() == rows
+        nested = pa.StructArray.from_arrays([column], ["x"])
+        lists = pa.ListArray.from_arrays([0, 1, 3], column)
+        for x, cls in ((nested, pl.Series), (nested, pl.DataFrame), (lists, pl.Series)):
+            with pytest.raises(ad.ExchangeError, match="polars has no equivalent") as info:
+                ad.convert(x, cls)
+            assert info.value.reason == "dtype"
+        assert pl.Series(ad.array(nested).to_pylist()).to_list() == nested.to_pylist()
+        wide = ad.array(column, "decimal128(5, 2)")
+        assert ad.convert(ad.record_batch({"x": wide}), pl.DataFrame)["x"].to_list() == rows
+
+
+def test_unions_into_polars():
+    tags, children = pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["x", "y"])]
+    for union in (
+        pa.UnionArray.from_sparse(tags, children),
+        pa.UnionArray.from_dense(tags, pa.array([0, 1], pa.int32()), children),
+    ):
+        for x, cls in ((union, pl.Series), (ad.record_batch({"x": union}), pl.DataFrame)):
+            with pytest.raises(ad.ExchangeError, match="polars has no equivalent") as info:
+                ad.convert(x, cls)
+            assert info.value.reason == "dtype" and "children" in info.value.hint
+        parts = [ad.convert(part, pl.Series).to_list() for part in ad.array(union).children]
+        assert parts == [[1, 2], ["x", "y"]]
+
+
+def test_other_panics_of_polars_are_errors():
+    """polars reads month_day_nano intervals only if it is told to by the environment."""
+    column = ad.Array.from_buffers(ad.schema("tin"), 1, [None, bytes(16)])
+    with pytest.raises(ad.ExchangeError, match="polars panics at") as info:
+        ad.convert(ad.record_batch({"x": column}), pl.DataFrame)
+    assert info.value.reason == "dtype" and "to_pylist()" in info.value.hint
 
 
 def test_slices_that_libraries_misread():
