@@ -62,6 +62,14 @@ ad_pylist_name_row(const ad_pylist_reader *self, int64_t row)
 }
 
 int
+ad_pylist_read_extension(const ad_pylist_reader *self, ad_extension *out)
+{
+    ad_error err;
+    ad_status status = ad_extension_read(self->array.schema.node, out, &err);
+    return ad_raise_status(self->list->state, status, &err);
+}
+
+int
 ad_pylist_no_value(ad_dl_dtype dtype, const char *instead)
 {
     char name[AD_DTYPE_NAME_SIZE];

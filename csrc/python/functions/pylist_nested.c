@@ -247,10 +247,7 @@ static int
 open_fixed_lists(ad_pylist_reader *self)
 {
     ad_extension extension;
-    ad_error err;
-    if (ad_extension_read(self->array.schema.node, &extension, &err) !=
-        AD_OK) {
-        ad_raise(self->list->state, &err);
+    if (ad_pylist_read_extension(self, &extension) < 0) {
         return -1;
     }
     self->fill = fill_fixed_lists;

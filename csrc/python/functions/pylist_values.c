@@ -87,12 +87,10 @@ static const struct {
 static int
 open_numbers(ad_pylist_reader *self)
 {
-    const struct ArrowSchema *schema = self->array.schema.node;
-    const ad_dtype_info *plain = ad_dtype_by_format(schema->format);
+    const ad_dtype_info *plain =
+        ad_dtype_by_format(self->array.schema.node->format);
     ad_extension extension;
-    ad_error err;
-    if (ad_extension_read(schema, &extension, &err) != AD_OK) {
-        ad_raise(self->list->state, &err);
+    if (ad_pylist_read_extension(self, &extension) < 0) {
         return -1;
     }
     ad_dl_dtype dtype = extension.kind == AD_EXTENSION_DLPACK ? extension.dtype
@@ -305,10 +303,7 @@ static int
 open_fixed_binary(ad_pylist_reader *self)
 {
     ad_extension extension;
-    ad_error err;
-    if (ad_extension_read(self->array.schema.node, &extension, &err) !=
-        AD_OK) {
-        ad_raise(self->list->state, &err);
+    if (ad_pylist_read_extension(self, &extension) < 0) {
         return -1;
     }
     self->size = self->type.bit_width / 8;
