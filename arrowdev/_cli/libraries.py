@@ -130,6 +130,7 @@ class Peer:
     module: str | None = None  # to import; None: always available
     pip: str | None = None  # name of the distribution
     consumes = True  # False: it always copies
+    by_default = True  # False: only if --only names it
 
     def is_installed(self):
         # The top-level name: looking up a submodule would import its parents.
@@ -502,6 +503,71 @@ class TvmFfi(Peer):
         return list((ctype * obj.shape[0]).from_address(obj.data_ptr()))
 
 
+class XArray(Peer):
+    """Of its own protocols, Arrow shows a table with the coordinates: arrowdev takes its data."""
+
+    name = module = pip = "xarray"
+
+    def make(self, payload):
+        import numpy  # xarray needs it anyway
+
+        return self.lib.DataArray(aligned_numpy(numpy, payload))
+
+    def shown(self, payload):
+        return "x.data", lambda x: x.data
+
+    def through(self, payload):
+        import numpy
+
+        make = self.lib.DataArray
+        how = "xarray.DataArray(arrowdev.convert(x, numpy.ndarray))"
+        return how, lambda x: make(arrowdev.convert(x, numpy.ndarray))
+
+    def direct(self, payload):
+        return {"xarray.DataArray(x)": self.lib.DataArray}
+
+    def pointer(self, obj):
+        return obj.values.__array_interface__["data"][0]
+
+    def values(self, obj):
+        return obj.values.tolist()
+
+
+class TensorFlow(Peer):
+    """Its import takes seconds, and where a check of its own fails, it ends the process."""
+
+    name = module = pip = "tensorflow"
+    heading = "tensor-/flow"
+    aliases = ("tf", "tensorflow-cpu")
+    by_default = False
+
+    def load(self):
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        super().load()
+
+    def version(self):
+        return self.lib.__version__  # of several distributions
+
+    def make(self, payload):
+        with self.lib.device("CPU"):
+            return self.lib.constant(payload.values, payload.dtype)
+
+    def through(self, payload):
+        take = self.lib.experimental.dlpack.from_dlpack
+        how = "tf.experimental.dlpack.from_dlpack(arrowdev.tensor(x).__dlpack__())"
+        return how, lambda x: take(arrowdev.tensor(x).__dlpack__())
+
+    def direct(self, payload):
+        take = self.lib.experimental.dlpack.from_dlpack
+        return {
+            "tf.experimental.dlpack.from_dlpack(x.__dlpack__())": lambda x: take(x.__dlpack__()),
+            "tf.convert_to_tensor(x)": self.lib.convert_to_tensor,
+        }
+
+    def values(self, obj):
+        return obj.numpy().tolist()
+
+
 PEERS = (
     OwnArray,
     OwnTensor,
@@ -518,4 +584,6 @@ PEERS = (
     Pandas,
     Arro3,
     TvmFfi,
+    XArray,
+    TensorFlow,
 )

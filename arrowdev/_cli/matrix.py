@@ -109,8 +109,9 @@ def add_arguments(parser):
         "--only",
         metavar="NAMES",
         type=chosen_peers,
-        default=ALL_PEERS,
-        help=f"try these alone, and import no other library: numpy,torch. Known: {known_names()}",
+        default=[cls for cls in ALL_PEERS if cls.by_default],
+        help=f"try these alone, and import no other library: numpy,torch. Known: {known_names()}; "
+        "tensorflow, whose import takes seconds, only if it is named",
     )
     parser.add_argument(
         "--device",

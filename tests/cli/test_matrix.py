@@ -1,6 +1,7 @@
 """``python -m arrowdev matrix``, run as a user runs it, and with injected faults."""
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -107,6 +108,33 @@ def test_pure_python_libraries(capsys, name):
     found, pairs = matrix_json(capsys, "--only", f"ad.Array,memoryview,{name}")
     assert [library["reason"] for library in found["libraries"]] == [None] * 3
     assert {pair["through"]["result"] for pair in pairs.values()} == {"zero-copy"}
+
+
+def test_xarray(capsys):
+    pytest.importorskip("xarray")
+    found, pairs = matrix_json(capsys, "--only", "ad.Tensor,numpy,xarray")
+    assert [library["reason"] for library in found["libraries"]] == [None] * 3
+    assert {pair["through"]["result"] for pair in pairs.values()} == {"zero-copy"}
+    assert pairs["xarray", "numpy"]["through"]["how"].endswith("with x = x.data")
+
+
+@pytest.mark.slow
+def test_tensorflow_is_tried_if_it_is_named(tmp_path):
+    """In a process of its own: its import takes seconds."""
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("could not import 'tensorflow'")
+    found = run_peers_apart("", "--only", "ad.Tensor,numpy,tensorflow", "--device", "cpu")
+    assert [library["reason"] for library in found["libraries"]] == [None] * 3
+    assert {pair["through"]["result"] for pair in found["pairs"]} == {"zero-copy"}
+
+
+def test_libraries_that_are_slow_to_import_are_named(tmp_path):
+    names = [cls.name for cls in PEERS if not cls.by_default]
+    assert names == ["tensorflow"]
+    done = in_fresh_process(tmp_path, "matrix", "--device", "cpu")
+    assert not re.search("tensorflow", done.stdout, re.IGNORECASE)
+    named = in_fresh_process(tmp_path, "matrix", "--only", "tensorflow,bytes")
+    assert "pip install tensorflow" in named.stdout
 
 
 def test_table_is_printed(capsys):
@@ -710,7 +738,7 @@ def test_with_only_arrowdev_installed(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "through arrowdev: 22 zero-copy,  0 copies,  2 refused, of 24 pairs" in done.stdout
     hint = done.stdout.split("Not installed, each would add a row: ")[1]
-    wanted = ["pip", "install", *(cls.pip for cls in PEERS if cls.pip)]
+    wanted = ["pip", "install", *(cls.pip for cls in PEERS if cls.pip and cls.by_default)]
     assert hint.split() == wanted
 
 
