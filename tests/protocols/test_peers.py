@@ -321,14 +321,12 @@ def test_nanoarrow_is_not_asked_for_views():
 
 def test_class_that_only_says_it_is_of_nanoarrow(monkeypatch):
     monkeypatch.delitem(sys.modules, "nanoarrow", raising=False)
-    cls = type(
-        "Array",
-        (),
-        {
-            "__module__": "nanoarrow.array",
-            "__arrow_c_array__": lambda self, requested_schema=None: pa.array(
-                [1]
-            ).__arrow_c_array__(),
-        },
-    )
-    assert ad.array(cls()).to_pylist() == [1]
+
+    class Array:
+        schema = 5
+
+        def __arrow_c_array__(self, requested_schema=None):
+            return pa.array([1]).__arrow_c_array__()
+
+    Array.__module__ = "nanoarrow.array"
+    assert ad.array(Array()).to_pylist() == [1]
