@@ -22,12 +22,12 @@ from arrowdev.testing._abi import (
     take,
 )
 from arrowdev.testing._check_order import check_order
-from arrowdev.testing._leaks import Trace, happens, is_leaked
+from arrowdev.testing._leaks import Trace, happens, is_kept_forever
 from arrowdev.testing._memory import Untold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import Any
 
     from typing_extensions import CapsuleType
@@ -251,7 +251,16 @@ class Watched:
         self.original = self.node.release
         self.callback = CALLBACKS["release"](self._called)
         self.node.release = address_of(self.callback)
+        self.address = ctypes.addressof(self.node)
+        self.trace = Trace(self.node)
         _kept.append(self)
+
+    def is_alive(self) -> bool:
+        """Whether the struct is neither released nor freed.
+
+        A producer may identify its own structs and free them without reading `release`.
+        """
+        return self.calls == 0 and not self.trace.is_changed()
 
     def _called(self, pointer: int) -> None:
         self.calls += 1
@@ -367,7 +376,6 @@ def check_capsule_life(report: Report, method: str, make: Callable[[], object]) 
         given = [inside(c, name) for c, name in zip(capsules, names, strict=True)]
         watched = {name: Watched(struct) for name, struct in zip(names, given, strict=True)}
         device = device_of(given[-1])
-        traces = {name: Trace(struct) for name, struct in zip(names, given, strict=True)}
         structs = [take(c, n) for c, n in zip(capsules, names, strict=True)] if consume else []
         del capsules, obj
         gc.collect()
@@ -380,19 +388,10 @@ def check_capsule_life(report: Report, method: str, make: Callable[[], object]) 
                     call(node, "release")
         else:
             try:
-                for name, one in watched.items():
-                    _hold_unconsumed(
-                        report,
-                        name,
-                        one,
-                        partial(
-                            is_leaked,
-                            traces[name],
-                            lambda: partial(called, report, method, make()),
-                            device,
-                        ),
-                        device,
-                    )
+                for i, (name, one) in enumerate(watched.items()):
+                    more = partial(_one_more, report, method, make, i)
+                    is_kept = partial(is_kept_forever, one.address, one.is_alive, more)
+                    _hold_unconsumed(report, name, one, is_kept, device)
             except Untold as error:
                 report.untry("capsule.unconsumed", str(error))
         marked = all(w.marked for w in watched.values())
@@ -404,16 +403,32 @@ def device_of(struct: Any) -> tuple[int, int]:
     return getattr(struct, "device_type", 1), getattr(struct, "device_id", 0)
 
 
+def _one_more(
+    report: Report, method: str, make: Callable[[], object], i: int, known: Collection[int]
+) -> tuple[int, Callable[[], bool]] | None:
+    """Export a new object, and drop it; return the address of its i-th struct, and its life.
+
+    None for a capsule that is shared: its struct is one of those that are known.
+    """
+    capsules = capsules_of(report, method, called(report, method, make()))
+    if capsules is None:
+        return None
+    struct = inside(capsules[i], NAMES[method][i])
+    address = ctypes.addressof(struct)
+    return None if address in known else (address, Watched(struct).is_alive)
+
+
 def _hold_unconsumed(
     report: Report,
     name: str,
     watched: Watched,
-    is_leaked: Callable[[], bool],
+    is_kept: Callable[[], bool],
     device: tuple[int, int],
 ) -> None:
     if name == "arrow_schema" and not watched.calls:
-        # A producer may identify its own schemas and free them without reading the struct.
-        report.hold("capsule.unconsumed", not is_leaked(), f"the {name} is leaked")
+        # The producer may share the capsule, or free its own schemas without reading the struct.
+        is_leaked = watched.is_alive() and is_kept()
+        report.hold("capsule.unconsumed", not is_leaked, f"the {name} is leaked")
         return
     happens(lambda: watched.calls > 0, device)
     n = watched.calls

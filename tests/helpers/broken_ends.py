@@ -3,6 +3,7 @@
 The correct ones are those of arrowdev.testing; `spoil` changes a struct before its export.
 """
 
+import collections
 import ctypes
 import errno
 import mmap
@@ -269,14 +270,48 @@ class LeaksSchemas:
         return _abi.new_capsule(where, b"arrow_schema", None), array
 
 
+class KeepsSchemas(Host):
+    """Every capsule of a schema stays in a list, so that no schema is released."""
+
+    def give(self, column):
+        schema, array = super().give(column)
+        forever.append(schema)
+        return schema, array
+
+
+class SharesSchemas(Host):
+    """Sound: the capsule of the schema is the same for all, as long as nobody consumes it."""
+
+    schema = None
+
+    def give(self, column):
+        kind = type(self)
+        if kind.schema is None or not _abi.inside(kind.schema, "arrow_schema").release:
+            kind.schema = column.schema.give("arrow_schema")
+        return kind.schema, column.array.give(self.name)
+
+
+class CachesSchemas(Host):
+    """Sound: the last schemas stay in a cache."""
+
+    cache = collections.deque(maxlen=20)
+
+    def give(self, column):
+        schema, array = super().give(column)
+        self.cache.append(schema)
+        return schema, array
+
+
 malloc = ctypes.CFUNCTYPE(c_void_p, ctypes.c_size_t)(("malloc", ctypes.CDLL(None)))
 
 
 class ReleasesTwice(Host):
-    """The capsule's destructor releases the array again, although it is marked."""
+    """The capsule's destructor releases the array, or the schema, again, although it is marked."""
+
+    part = "array"
 
     def give(self, column):
-        node = column.array.struct
+        node = getattr(column, self.part).struct
 
         def destroy(pointer):
             if not node.release:  # it was moved out
@@ -287,8 +322,12 @@ class ReleasesTwice(Host):
 
         destructor = PYFUNCTYPE(None, c_void_p)(destroy)
         forever.append(destructor)
+        name = f"arrow_{self.part}".encode()
+        forever.append(name)
         where = ctypes.addressof(node)
-        capsule = _abi.new_capsule(where, b"arrow_array", ctypes.cast(destructor, c_void_p))
+        capsule = _abi.new_capsule(where, name, ctypes.cast(destructor, c_void_p))
+        if self.part == "schema":
+            return capsule, column.array.give(self.name)
         return column.schema.give("arrow_schema"), capsule
 
 

@@ -370,11 +370,8 @@ def test_exceptions_of_the_user_end_a_check():
 def test_leaked_schema():
     sound = _conformance.producer_report(lambda: ad.Array.from_buffers("int64", 0, [None, None]))
     assert "capsule.unconsumed" in sound.held
-    before = _leaks._measure()
-    broken.malloc(1 << 16)
-    if _leaks._measure()[1] > before[1]:  # not with a sanitizer's malloc, or another C library
-        report = _conformance.producer_report(broken.LeaksSchemas)
-        assert set(report.findings) == {"capsule.unconsumed"}
+    report = _conformance.producer_report(broken.LeaksSchemas)
+    assert set(report.findings) == {"capsule.unconsumed"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ import pytest
 from broken_consumers import Consumer
 from broken_devices import Forgetful, Numbers
 from broken_ends import Dict, Host, OnDevice, Stream, Tensor
-from lifetimes import skip_if_sanitized
 
 import arrowdev as ad
 import compiler
@@ -68,6 +67,8 @@ SOUND = {
     "a scripted device array": OnDevice,
     "a scripted stream": Stream,
     "a scripted tensor": Tensor,
+    "one schema for all arrays": broken.SharesSchemas,
+    "the last schemas in a cache": broken.CachesSchemas,
 }
 # Their host waits while the queues are held, which takes GRACE seconds each time.
 SLOW = {"the same without an event"}
@@ -148,6 +149,15 @@ FAULTS = {
     "a wrong null_count": (lambda: Host(broken.set_array(null_count=2)), "array.contents"),
     "a double release": (broken.ReleasesTwice, "capsule.unconsumed"),
     "a leaked schema": (broken.LeaksSchemas, "capsule.unconsumed"),
+    "schemas that are kept for ever": (broken.KeepsSchemas, "capsule.unconsumed"),
+    "a double release of a schema": (
+        lambda: broken.ReleasesTwice(part="schema"),
+        "capsule.unconsumed",
+    ),
+    "a schema that leaks its child": (
+        lambda: broken.Forgets(ad.record_batch({"a": b"ab"}), "schema"),
+        "release.below",
+    ),
     "a leaked array": (broken.LeaksArrays, "capsule.unconsumed"),
     "a leaked tensor": (
         lambda: broken.WithDestructor(destroy=lambda struct: None),
@@ -184,8 +194,6 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_of_a_producer_is_found(name):
     make, rule = FAULTS[name]
-    if "leaked schema" in name:
-        skip_if_sanitized()
     for _ in range(min(EXAMPLES, 20)):
         report = find(make)
         assert rule in report.findings, report
@@ -238,6 +246,8 @@ FAULTY_CONSUMERS = {
     "no wait": (Forgetful(waits=False), Forgetful.read, "consumer.wait"),
     "released twice": (Consumer("twice"), Consumer.read, "consumer.release"),
     "not released": (Consumer("release"), Consumer.read, "consumer.release"),
+    "a schema released twice": (Consumer("twice"), Consumer.read, "consumer.release_schema"),
+    "a schema not released": (Consumer("schema"), Consumer.read, "consumer.release_schema"),
     "read after the release": (Consumer("early"), Consumer.read, "consumer.lifetime"),
     "an ignored mask": (Consumer("bitmap"), Consumer.read, "consumer.values"),
     "an ignored offset": (Consumer("offset"), Consumer.read, "consumer.values"),
