@@ -22,7 +22,7 @@ from arrowdev.testing._abi import (
     take,
 )
 from arrowdev.testing._check_order import check_order
-from arrowdev.testing._leaks import Trace, happens, is_kept_forever
+from arrowdev.testing._leaks import Trace, happens, is_kept_forever, settle
 from arrowdev.testing._memory import Untold
 
 TYPE_CHECKING = False
@@ -536,6 +536,13 @@ def check_children(report: Report, method: str, make: Callable[[], object]) -> N
     if expected is None or capsules is None or not expected.children:
         return
     schema, array = (take(c, n) for c, n in zip(capsules, NAMES[method], strict=True))
+    is_device = hasattr(array, "device_type")
+    if is_device:
+        try:
+            settle(device_of(array))
+        except Untold as error:
+            report.untry("release.children", str(error))
+        array.sync_event = None  # it belongs to the parent, and is gone with it
     parts: list[Any] = []
     for parent in (schema, getattr(array, "array", array)):
         child = _host_read.children(parent)[0]
@@ -544,7 +551,7 @@ def check_children(report: Report, method: str, make: Callable[[], object]) -> N
         call(parent, "release")
     gc.collect()
     dirty_the_heap()
-    if hasattr(array, "device_type"):
+    if is_device:
         array.array = parts[1]
         parts[1] = array
     found = report.attempt("release.children", arrowdev.array, tuple(map(as_capsule, parts)))

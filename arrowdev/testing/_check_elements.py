@@ -193,7 +193,18 @@ def _compare(report: Report, one: str, first: _Elements, other: str, second: _El
         report.hold("exports.same", first.shape == second.shape, what)
     if first.values is not None and second.values is not None:
         what = f"{one} has {reprlib.repr(first.values)}, {other} {reprlib.repr(second.values)}"
-        report.hold("exports.same", _is_same(first.values, second.values), what)
+        pair = [first.values, second.values]
+        if one in TENSORS or other in TENSORS:
+            pair = [_as_matrix(values) for values in pair]
+        report.hold("exports.same", _is_same(*pair), what)
+
+
+def _as_matrix(values: Any) -> Any:
+    """Return rows of a batch, and binary ones, as those of the matrix that a tensor shows."""
+    if not isinstance(values, list):
+        return values
+    rows = [list(row.values()) if isinstance(row, dict) else row for row in values]
+    return [list(row) if isinstance(row, bytes) else row for row in rows]
 
 
 # --- requested types ----------------------------------------------------------------------------

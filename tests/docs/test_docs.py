@@ -9,22 +9,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from doc_examples import BLOCK, PAGES, ROOT, STARTS_PROCESSES, compiled
 
 import arrowdev
 import compiler
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [
-    page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()
-]
-# ```python ... ```, preceded by <!-- needs: pandas>=3 --> if the newest release is needed, by
-# <!-- needs: GPU --> if a GPU is, or by <!-- needs: CUDA --> if the stand-in driver suffices.
-BLOCK = re.compile(
-    r"^(?:<!-- needs: (?P<needs>.*?) -->\n\n?)?```python\n(?P<code>.*?)^```$", re.M | re.S
-)
 IS_REAL = os.environ.get("ARROWDEV_GPU", "0") not in ("", "0")
 DEVICES = {"GPU", "CUDA"}
 # Modules that make the devices of a library known, or skip if there are none.
@@ -32,7 +23,6 @@ SETUP = {"dpnp": "peer_oneapi", "pyopencl": "peer_opencl"}
 for setup in SETUP.values():  # now, because the first use of a runtime is final
     with contextlib.suppress(pytest.skip.Exception, ImportError):
         importlib.import_module(setup)
-STARTS_PROCESSES = re.compile(r"^(?:import ray|from distributed import)\b", re.M)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -94,29 +84,6 @@ def run_on_cuda(page, line, code):
         timeout=100,
     )
     assert done.returncode == 0, f"{page}: {done.stderr}"
-
-
-class ExpectErrors(ast.NodeTransformer):
-    """Adds `else: raise AssertionError` to each `try` whose handlers check the error.
-
-    An example that shows an error also fails if there is none.
-    """
-
-    def visit_Try(self, node):
-        self.generic_visit(node)
-        checks = [n for handler in node.handlers for n in handler.body]
-        if not node.orelse and any(isinstance(n, ast.Assert) for n in checks):
-            [missing] = ast.parse(
-                "raise AssertionError('no error, although the page shows one')"
-            ).body
-            node.orelse = [ast.copy_location(missing, node)]
-        return node
-
-
-def compiled(line, code, page):
-    """The example; its line numbers in a traceback are those of the page."""
-    tree = ExpectErrors().visit(ast.parse("\n" * line + code))
-    return compile(ast.fix_missing_locations(tree), str(page), "exec")
 
 
 def test_example_without_its_error_fails():

@@ -111,6 +111,9 @@ def test_own_arrays(name):
 OURS = {
     "slice": lambda: ad.array(np.arange(9))[3:7],
     "batch": lambda: ad.record_batch({"a": np.arange(3), "b": np.arange(3.0)}),
+    "batch of a matrix": lambda: ad.record_batch(
+        np.arange(6).reshape(3, 2, order="F"), names=["a", "b"]
+    ),
     "schema metadata": lambda: ad.array(
         pa.record_batch({"a": [1, None]}).replace_schema_metadata({"k": "v"}), copy=True
     ),
