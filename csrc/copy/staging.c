@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/wait.h"
+#include "order/deferred_release.h"
+#include "order/device_memory.h"
 
 static atomic_size_t n_pinned; /* bytes in use */
 
@@ -44,17 +46,17 @@ allocate_pinned(ad_staging_buffer *self, ad_context context)
     return is_there;
 }
 
-static void
+/* False where the runtime permits no call on this thread. */
+static bool
 free_pinned(const ad_staging_buffer *self)
 {
-    const int32_t type = self->context.device.type;
-    if (!ad_backend_is_forked(type)) {
-        void *saved = ad_wait_begin();
-        ad_backend_for(type)->deallocate(self->context, (ad_stream){0},
-                                         self->data, self->nbytes);
-        ad_wait_end(saved);
+    if (!ad_backend_is_forked(self->context.device.type) &&
+        !ad_device_memory_free(self->context, (ad_stream){0}, self->data,
+                               self->nbytes)) {
+        return false;
     }
     atomic_fetch_sub(&n_pinned, self->nbytes);
+    return true;
 }
 
 static void
@@ -64,8 +66,9 @@ destroy(ad_owner *base)
         ad_staging_buffer *next = self->next;
         if (ad_device_equal(self->context.device, AD_CPU)) {
             free(self->data);
-        } else {
-            free_pinned(self);
+        } else if (!free_pinned(self)) {
+            ad_release_elsewhere(&self->base, self->context);
+            return;
         }
         free(self);
         self = next;

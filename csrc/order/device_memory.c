@@ -7,21 +7,28 @@
 #include "order/device_owner.h"
 #include "device/backend.h"
 
+bool
+ad_device_memory_free(ad_context context, ad_stream stream, void *data,
+                      size_t nbytes)
+{
+    const struct ad_backend *backend = ad_backend_for(context.device.type);
+    const unsigned int n_refused = backend->n_refused();
+    void *saved = ad_wait_begin();
+    backend->deallocate(context, stream, data, nbytes);
+    ad_wait_end(saved);
+    return backend->n_refused() == n_refused;
+}
+
 /* The device owner around this one guarantees that the device is done, or that
  * `stream` waits for pending work. */
 static void
 memory_destroy(ad_owner *base)
 {
     ad_device_memory *self = (ad_device_memory *)base;
-    int32_t type = self->context.device.type;
-    if (self->data != NULL && !ad_backend_is_forked(type)) {
-        const struct ad_backend *backend = ad_backend_for(type);
-        unsigned int n_refused = backend->n_refused();
-        void *saved = ad_wait_begin();
-        backend->deallocate(self->context, self->stream, self->data,
-                            self->nbytes);
-        ad_wait_end(saved);
-        if (backend->n_refused() != n_refused) {
+    if (self->data != NULL &&
+        !ad_backend_is_forked(self->context.device.type)) {
+        if (!ad_device_memory_free(self->context, self->stream, self->data,
+                                   self->nbytes)) {
             ad_release_elsewhere(base, self->context);
             return;
         }

@@ -28,4 +28,11 @@ AD_MUST_CHECK ad_status ad_device_memory_new(ad_context context,
                                              int64_t nbytes, void **out,
                                              ad_owner **owner, ad_error *err);
 
+/* Free memory of the backend's allocate(). The GIL is released meanwhile. False,
+ * and nothing is done, where the runtime permits no call on this thread: the
+ * destroy function that calls this ends with ad_release_elsewhere() then. Not
+ * in a forked child. */
+AD_MUST_CHECK bool ad_device_memory_free(ad_context context, ad_stream stream,
+                                         void *data, size_t nbytes);
+
 #endif /* AD_ORDER_DEVICE_MEMORY_H */

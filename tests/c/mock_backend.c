@@ -179,10 +179,35 @@ fail(ad_device device, const char *call, ad_error *err)
     return ad_fail_device(err, device, call, 42, "MOCK_ERROR", NULL);
 }
 
+static _Thread_local bool is_refusing;
+static _Thread_local unsigned int n_refused;
+
+void
+mock_set_refusing(bool refusing)
+{
+    is_refusing = refusing;
+}
+
+static unsigned int
+mock_n_refused(void)
+{
+    return n_refused;
+}
+
+static bool
+is_refused(void)
+{
+    n_refused += is_refusing;
+    return is_refusing;
+}
+
 /* Count a call, and say whether it fails. */
 static bool
 enter(long *count, mock_kind kind)
 {
+    if (is_refused()) {
+        return true;
+    }
     LOCKED((*count += 1); bool fails = fails_locked(kind));
     return fails;
 }
@@ -293,6 +318,9 @@ mock_deallocate(ad_context context, ad_stream stream, void *data,
     (void)context;
     (void)stream;
     (void)nbytes;
+    if (is_refused()) {
+        return;
+    }
     LOCKED((counts.deallocations++, live_memory--));
     free(data);
 }
@@ -458,6 +486,9 @@ static void
 mock_event_destroy(ad_context context, ad_event event)
 {
     (void)context;
+    if (is_refused()) {
+        return;
+    }
     LOCKED((counts.events_destroyed++, live_events--));
     free(event.handle);
 }
@@ -474,17 +505,17 @@ mock_claims_event(const void *sync_event)
     .synchronize = mock_synchronize
 
 #define MOCK_SLOTS                                                            \
-    MOCK_REQUIRED, .allocate = mock_allocate, .deallocate = mock_deallocate,  \
-                   .stream_context = mock_stream_context,                     \
-                   .likely_context = mock_likely_context,                     \
-                   .stream_create = mock_stream_create,                       \
-                   .stream_destroy = mock_stream_destroy,                     \
-                   .stream_is_capturing = mock_stream_is_capturing,           \
-                   .stream_wait = mock_stream_wait,                           \
-                   .event_record = mock_event_record,                         \
-                   .event_query = mock_event_query,                           \
-                   .event_synchronize = mock_event_synchronize,               \
-                   .event_destroy = mock_event_destroy
+    MOCK_REQUIRED,                                                            \
+        .allocate = mock_allocate, .deallocate = mock_deallocate,             \
+        .n_refused = mock_n_refused, .stream_context = mock_stream_context,   \
+        .likely_context = mock_likely_context,                                \
+        .stream_create = mock_stream_create,                                  \
+        .stream_destroy = mock_stream_destroy,                                \
+        .stream_is_capturing = mock_stream_is_capturing,                      \
+        .stream_wait = mock_stream_wait, .event_record = mock_event_record,   \
+        .event_query = mock_event_query,                                      \
+        .event_synchronize = mock_event_synchronize,                          \
+        .event_destroy = mock_event_destroy
 
 extern const struct ad_backend mock_in_order, mock_queues, mock_claims,
     mock_broken, mock_bare;
@@ -494,7 +525,7 @@ const struct ad_backend mock_in_order = {
     .device_types = (const int32_t[]){IN_ORDER, PINNED, 0},
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_EVENTS_REUSABLE |
                     AD_CAP_ORDERED_DEALLOCATE | AD_CAP_CAPTURE |
-                    AD_CAP_CONTEXT_IDLE,
+                    AD_CAP_CONTEXT_IDLE | AD_CAP_STAGES,
     .load = mock_load,
     MOCK_SLOTS,
 };

@@ -78,6 +78,10 @@ void mock_fail_all(mock_kind kind);
 /* Make the next n of one kind fail. */
 void mock_fail_next(mock_kind kind, long n);
 
+/* Whether the runtime refuses the calls of this thread, as CUDA does inside of a
+ * host function. Calls that wait are none. */
+void mock_set_refusing(bool refusing);
+
 /* Events that were created and not destroyed. */
 long mock_live_events(void);
 /* The same for allocations. */

@@ -2,6 +2,7 @@
 
 #include "order/device_memory.h"
 
+#include "copy/staging.h"
 #include "order/deferred_release.h"
 #include "order/streams.h"
 #include "owners.h"
@@ -159,6 +160,56 @@ stop(void)
     ad_deferred_stop();
 }
 
+/* --- threads that may make no call ---------------------------------------- */
+
+/* The thread of the deferred releases frees what was refused here. */
+static void
+wait_for_live_memory(long n)
+{
+    for (int i = 0; i < 10000 && mock_live_memory() != n; i++) {
+        rest(1);
+    }
+    CHECK_INT(mock_live_memory(), n);
+}
+
+static void
+test_memory_is_freed_later_where_no_call_is_permitted(void)
+{
+    void *data;
+    ad_owner *owner;
+    mock_reset();
+    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 100, &data,
+                                   &owner, NULL),
+              AD_OK);
+    long before = mock_live_memory();
+    mock_set_refusing(true);
+    ad_owner_unref(owner);
+    mock_set_refusing(false);
+    wait_for_live_memory(before - 1);
+}
+
+/* Each buffer of the chain is freed once, and the bytes in use are counted
+ * until then. */
+static void
+test_staging_is_freed_later_where_no_call_is_permitted(void)
+{
+    const size_t third = AD_STAGING_MAX / 3;
+    mock_reset();
+    for (int i = 0; i < 2; i++) {
+        ad_staging_buffer *newest = NULL;
+        long before = mock_live_memory();
+        for (int j = 0; j < 3; j++) {
+            CHECK(ad_staging_pinned(&newest, CONTEXT(IN_ORDER, 0), third) !=
+                  NULL);
+        }
+        mock_set_refusing(true);
+        ad_owner_unref(&newest->base);
+        mock_set_refusing(false);
+        wait_for_live_memory(before);
+    }
+    CHECK_INT(ad_deferred_count(), 0);
+}
+
 int
 main(void)
 {
@@ -169,6 +220,8 @@ main(void)
         CHECK_TEST(test_memory_of_nothing),
         CHECK_TEST(test_full_device_drains_deferred_releases),
         CHECK_TEST(test_memory_survives_failures),
+        CHECK_TEST(test_memory_is_freed_later_where_no_call_is_permitted),
+        CHECK_TEST(test_staging_is_freed_later_where_no_call_is_permitted),
         CHECK_TEST(stop),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

@@ -385,6 +385,9 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
     ad_gpu_scope scope;
     ad_error err;
     bool has_entered = ad_gpu_enter(gpu, context, &scope, &err) == AD_OK;
+    if (!has_entered && err.code == AD_CUDA_NOT_PERMITTED) {
+        return; /* counted, so that the memory is freed later */
+    }
     ad_gpu_relax(gpu, &scope);
     /* A destroyed context has freed its memory. After other failures the free
      * is still attempted, because the stream determines the context. */
