@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/wait.h"
+#include "order/deferred_release.h"
 #include "order/streams.h"
 #include "device/backend.h"
 
@@ -22,18 +23,40 @@ cache_of(const struct ad_backend *backend, const ad_context *context)
                : NULL;
 }
 
+/* Frees a sync to which there are no references. False, and nothing is done,
+ * where the runtime permits no call on this thread. */
+static bool
+destroy_event(ad_sync *sync)
+{
+    const int32_t type = sync->context.device.type;
+    const struct ad_backend *backend = ad_backend_for(type);
+    if (sync->is_own && !ad_backend_is_forked(type)) {
+        const unsigned int n_refused = backend->n_refused();
+        backend->event_destroy(sync->context, sync->event);
+        if (backend->n_refused() != n_refused) {
+            return false;
+        }
+    }
+    free(sync);
+    return true;
+}
+
+/* Takes over a sync to which there are no references. */
+static inline void
+give_or_destroy(ad_sync *sync)
+{
+    if ((sync->cache == NULL || !ad_sync_give(sync)) && !destroy_event(sync)) {
+        ad_release_elsewhere(&sync->base, sync->context);
+    }
+}
+
 static void
 sync_destroy(ad_owner *base)
 {
     ad_sync *sync = (ad_sync *)base;
     ad_owner *keep = sync->keep;
-    int32_t type = sync->context.device.type;
-    if (sync->cache == NULL || !ad_sync_give(sync)) {
-        if (sync->is_own && !ad_backend_is_forked(type)) {
-            ad_backend_for(type)->event_destroy(sync->context, sync->event);
-        }
-        free(sync);
-    }
+    sync->keep = NULL;
+    give_or_destroy(sync);
     ad_owner_unref(keep);
 }
 
@@ -81,7 +104,8 @@ ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
 
 /* Take a sync from the pool and record its event anew. NULL where the pool is
  * empty or the event could not be recorded. Where `is_right` says that the
- * context is certain, a failure means that the event died with its context. */
+ * context is certain, a failure means that the event died with its context, or
+ * that the runtime permits no call on this thread. */
 static inline ad_sync *
 record_pooled(const struct ad_backend *backend, const ad_context *context,
               ad_stream stream, bool is_right)
@@ -100,12 +124,10 @@ record_pooled(const struct ad_backend *backend, const ad_context *context,
         sync->is_captured = false;
         atomic_init(&sync->is_done, false);
         set_stream(sync, stream);
-        sync->keep = NULL;
         return sync;
     }
-    if (is_right || !ad_sync_give(sync)) {
-        backend->event_destroy(*context, sync->event);
-        free(sync);
+    if (!is_right || !destroy_event(sync)) {
+        give_or_destroy(sync);
     }
     return NULL;
 }

@@ -3,9 +3,11 @@
 #include "order/sync.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include "sync_events.h"
 #include "base/wait.h"
+#include "order/deferred_release.h"
 
 /* --- events of our own ------------------------------------------------------ */
 
@@ -161,6 +163,55 @@ test_pooled_event_that_died_is_replaced(void)
     CHECK_INT(mock_count().events_destroyed, 1);
     CHECK_INT(mock_live_events(), live);
     ad_sync_unref(sync);
+}
+
+static void
+wait_for_deferred(void)
+{
+    for (int i = 0; i < 10000 && ad_deferred_count() > 0; i++) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    CHECK_INT(ad_deferred_count(), 0);
+}
+
+static void
+test_event_that_was_not_recorded_is_kept_where_no_call_is_permitted(void)
+{
+    const ad_context context = CONTEXT(IN_ORDER, 6); /* with an empty pool */
+    ad_sync *sync;
+    mock_reset();
+    CHECK_INT(ad_sync_record(context, S, &sync, NULL), AD_OK);
+    ad_sync_unref(sync);
+    mock_set_refusing(true);
+    CHECK_INT(ad_sync_record(context, S, &sync, NULL), AD_ERR_DEVICE);
+    mock_set_refusing(false);
+    wait_for_deferred();
+    CHECK_INT(ad_sync_record(context, S, &sync, NULL), AD_OK);
+    CHECK_INT(mock_count().events_created, 1);
+    CHECK_INT(mock_count().events_destroyed, 0);
+    ad_sync_unref(sync);
+}
+
+static void
+test_event_is_destroyed_later_where_no_call_is_permitted(void)
+{
+    enum {
+        N = AD_EVENTS_PER_THREAD + AD_N_EVENT_POOLS * AD_EVENTS_PER_POOL + 40
+    };
+    static ad_sync *syncs[N];
+    mock_reset();
+    for (int i = 0; i < N; i++) {
+        syncs[i] = record(IN_ORDER, S);
+    }
+    const long live = mock_live_events();
+    mock_set_refusing(true);
+    for (int i = 0; i < N; i++) {
+        ad_sync_unref(syncs[i]);
+    }
+    mock_set_refusing(false);
+    wait_for_deferred();
+    /* The thread of the deferred releases has taken some for itself. */
+    CHECK(mock_live_events() <= live - 40 + AD_EVENTS_PER_THREAD);
 }
 
 /* --- pending work ------------------------------------------------------------ */
@@ -533,6 +584,9 @@ main(void)
         CHECK_TEST(test_pool_makes_no_event_when_warm),
         CHECK_TEST(test_pool_is_bounded_and_of_one_context),
         CHECK_TEST(test_pooled_event_that_died_is_replaced),
+        CHECK_TEST(test_event_is_destroyed_later_where_no_call_is_permitted),
+        CHECK_TEST(
+            test_event_that_was_not_recorded_is_kept_where_no_call_is_permitted),
         CHECK_TEST(test_pending_records_now),
         CHECK_TEST(test_context_is_guessed_and_the_record_proves_it),
         CHECK_TEST(test_event_of_a_copy_is_taken_over),

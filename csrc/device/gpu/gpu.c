@@ -312,7 +312,7 @@ destroy(ad_context context, int (*call)(void *), void *handle)
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
-        if (call(handle) != AD_GPU_SUCCESS) {
+        if (!ad_gpu_is_ok(call(handle))) {
             gpu->forget_error();
         }
         ad_gpu_leave(gpu, &scope);
