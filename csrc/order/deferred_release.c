@@ -243,11 +243,28 @@ is_of_busy_stream(const busy_streams *busy, const ad_sync *sync)
     return false;
 }
 
-/* Never waits. An event that was captured may be recorded by nobody again, and
- * a stream is captured for a while: both are no failures. */
+static unsigned int
+n_refused(const entry *e)
+{
+    return ad_backend_for(e->context.device.type)->n_refused();
+}
+
+/* A failure that lasts is counted. These do not: a stream is captured for a
+ * while, a captured event may be recorded again, and a call that was refused
+ * (n_refused in device/backend.h) is permitted on other threads. */
+static void
+count_failure(entry *e, const ad_error *err, unsigned int n_before)
+{
+    if (!ad_error_has_reason(err, "capture") && n_refused(e) == n_before) {
+        e->n_failures++;
+    }
+}
+
+/* Never waits. */
 static bool
 query_entry(entry *e, busy_streams *busy)
 {
+    const unsigned int n_before = n_refused(e);
     ad_error err;
     bool is_done = is_polled(e);
     ad_status status = e->is_late ? record_late(e, &err) : AD_OK;
@@ -261,8 +278,8 @@ query_entry(entry *e, busy_streams *busy)
             busy->events[busy->n++] = sync;
         }
     }
-    if (status != AD_OK && !ad_error_has_reason(&err, "capture")) {
-        e->n_failures++;
+    if (status != AD_OK) {
+        count_failure(e, &err, n_before);
     }
     return is_done && status == AD_OK;
 }
@@ -272,6 +289,7 @@ query_entry(entry *e, busy_streams *busy)
 static bool
 wait_on(entry *e, mode how, ad_error *err)
 {
+    const unsigned int n_before = n_refused(e);
     ad_error mine = {.status = AD_OK};
     if (err->status == AD_ERR_INTERRUPTED) {
         return false;
@@ -285,9 +303,8 @@ wait_on(entry *e, mode how, ad_error *err)
         (err->status == AD_OK && !e->is_abandoned)) {
         *err = mine;
     }
-    if (status != AD_ERR_INTERRUPTED &&
-        !ad_error_has_reason(&mine, "capture")) {
-        e->n_failures++;
+    if (status != AD_ERR_INTERRUPTED) {
+        count_failure(e, &mine, n_before);
     }
     return false;
 }

@@ -278,6 +278,24 @@ test_unqueryable_event_is_abandoned_to_its_context(void)
     CHECK_INT(mock_count().context_waits, 1);
 }
 
+/* As is_ready() does it inside of a host function. */
+static void
+test_refused_queries_abandon_nothing(void)
+{
+    atomic_int released = 0;
+    mock_reset();
+    defer(&released, S);
+    mock_set_refusing(true);
+    for (int i = 0; i < 1000; i++) {
+        ad_deferred_drain();
+    }
+    mock_set_refusing(false);
+    CHECK_INT(ad_deferred_count(), 1);
+    mock_finish();
+    expect_soon(&released, 1);
+    CHECK_INT(mock_count().context_waits, 0);
+}
+
 static const ad_stream CAPTURED = {MOCK_CAPTURED_STREAM};
 
 static void
@@ -706,6 +724,7 @@ main(void)
         CHECK_TEST(test_waiting_finds_all_of_a_device),
         CHECK_TEST(test_unqueryable_event_is_asked_again),
         CHECK_TEST(test_unqueryable_event_is_abandoned_to_its_context),
+        CHECK_TEST(test_refused_queries_abandon_nothing),
         CHECK_TEST(test_event_is_recorded_after_the_capture),
         CHECK_TEST(test_capture_that_ends_during_the_query),
         CHECK_TEST(test_late_event_on_a_dead_stream_is_abandoned),

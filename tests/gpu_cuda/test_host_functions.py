@@ -99,3 +99,47 @@ def test_many_releases_block_nobody():
         tensor.__dlpack__(stream=reader.stream.handle)
     del tensor
     drop(kept)
+
+
+@pytest.mark.parametrize("kind", ["cuda_host", "cuda_managed"])
+def test_block_is_used_again(standin, kind):
+    """Pinned memory, which staging buffers have, too, and managed memory."""
+    device = ad.device(f"{kind}:0")
+    kept = [device.empty(37 << 20)]
+    pointer = kept[0].data_ptr
+    device.synchronize()
+    before = standin.count()
+    drop(kept)
+    device.synchronize()
+    kept = [device.empty(37 << 20)]
+    assert kept[0].data_ptr == pointer
+    assert (standin.count().pinned, standin.count().managed) == (before.pinned, before.managed)
+
+
+def test_refused_releases_lose_no_event(standin):
+    """On the default stream, which has no number that is asked for before."""
+    memory, stream, n = Memory(NEW, is_ordered=False), Stream(), 100
+    made = [ad.tensor(Memory(NEW, stream.handle)) for _ in range(n)]
+    del made  # their events are in the pool now
+    n_events = standin.count().events
+    for _ in range(n):
+        kept = [ad.tensor(memory)]
+        kept[0].__dlpack__(stream=1)
+        drop(kept)
+        ad.device("cuda:0").synchronize()
+    made = [ad.tensor(Memory(NEW, stream.handle)) for _ in range(n)]
+    assert len(made) == n
+    assert standin.count().events - n_events < n // 2
+
+
+def test_refused_queries_abandon_no_release():
+    """Each synchronize() looks at the deferred releases in passing."""
+    reader = Reader()
+    ready = ad.tensor(NEW)
+    with Gate(reader.stream.handle):
+        kept = [ad.tensor(Watched(NEW))]
+        kept[0].__dlpack__(stream=reader.stream.handle)
+        kept.clear()
+        inside(lambda: [ready.synchronize() for _ in range(1_000)])
+        assert Watched.freed == 0
+    wait_for_frees(1)
