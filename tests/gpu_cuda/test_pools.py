@@ -131,6 +131,19 @@ def test_pool_of_a_reset_device_is_made_anew():
     ask(cu.cuCtxSetCurrent, context)
 
 
+def test_pool_that_lives_is_kept_after_a_wrong_argument(standin):
+    """The driver answers as for a pool that is gone. A second pool would take memory for itself."""
+    device = ad.device("cuda:0")
+    pool = pool_of(device.empty(4096))
+    standin.fail_at(1, 1, "cuMemAllocFromPoolAsync")  # INVALID_VALUE
+    with standin.logged() as calls, pytest.raises(ad.DeviceError, match="INVALID_VALUE"):
+        device.empty(4096)
+    names = [call.name for call in calls]
+    assert "cuMemPoolCreate" not in names
+    assert names.count("cuMemAllocFromPoolAsync") == 1
+    assert pool_of(device.empty(4096)) == pool
+
+
 @pytest.mark.usefixtures("two_devices")
 @pytest.mark.parametrize("has_descriptors", [True, False])
 def test_pool_can_be_shared_where_the_device_allows_it(standin, has_descriptors):

@@ -229,13 +229,26 @@ find_pools(const struct ad_gpu *gpu, ad_device device)
 }
 
 /* The reset of a device destroys its pools, and the runtime refuses the handle
- * of such a pool. The next allocation makes a new one. */
+ * of such a pool with the code of a wrong argument. A pool that lives can be
+ * trimmed, here without an effect. */
+static bool
+is_alive(const struct ad_gpu *gpu, void *pool)
+{
+    bool is_there = gpu->calls->pool_trim != NULL &&
+                    gpu->calls->pool_trim(pool, SIZE_MAX) == AD_GPU_SUCCESS;
+    if (!is_there) {
+        gpu->forget_error();
+    }
+    return is_there;
+}
+
+/* Other threads may find no pool meanwhile, and use the default one. */
 static void
-forget_pool(ad_gpu_pools *pools, void *ended)
+replace_pool(const struct ad_gpu *gpu, int64_t id, ad_gpu_pools *pools,
+             void *ended)
 {
     if (atomic_compare_exchange_strong(&pools->own, &ended, NULL)) {
-        atomic_store_explicit(&pools->state, AD_GPU_POOLS_UNKNOWN,
-                              memory_order_release);
+        make_pool(gpu, id, pools);
     }
 }
 
@@ -275,14 +288,13 @@ allocate_on_device(const struct ad_gpu *gpu, ad_context context, void *stream,
     void *pool = pools != NULL ? atomic_load(&pools->own) : NULL;
     ad_gpu_result result =
         gpu->allocate(context, pools != NULL, pool, stream, nbytes, out);
-    if (result.code != AD_GPU_INVALID_VALUE || pool == NULL) {
+    if (result.code != AD_GPU_INVALID_VALUE || pool == NULL ||
+        is_alive(gpu, pool)) {
         return result;
     }
-    gpu->forget_error();
-    forget_pool(pools, pool);
-    pools = find_pools(gpu, context.device);
-    pool = pools != NULL ? atomic_load(&pools->own) : NULL;
-    return gpu->allocate(context, pools != NULL, pool, stream, nbytes, out);
+    replace_pool(gpu, context.device.id, pools, pool);
+    return gpu->allocate(context, true, atomic_load(&pools->own), stream,
+                         nbytes, out);
 }
 
 static ad_gpu_result
