@@ -394,16 +394,21 @@ ad_deferred_end_calls(ad_context context)
     is_in_calls = false;
 }
 
-/* A context in which the queries of a pass can be made, and so exists. NULL:
- * none is known, or there is a single entry, which is not worth it. */
+/* A context in which the queries of a pass can be made, and so exists: of the
+ * first entry that names one. It serves for all, because an event needs no
+ * current context, or its query enters its own. NULL: none is known, or there
+ * is a single entry, which is not worth it. */
 static const ad_context *
 context_of_pass(const entry *first)
 {
     bool has_several = first != NULL && first->next_in_pass != NULL;
-    return has_several && first->n > 0 && !first->is_late &&
-                   first->syncs[0]->is_own
-               ? &first->syncs[0]->context
-               : NULL;
+    for (const entry *e = first; e != NULL && has_several;
+         e = e->next_in_pass) {
+        if (e->n > 0 && !e->is_late && e->syncs[0]->is_own) {
+            return &e->syncs[0]->context;
+        }
+    }
+    return NULL;
 }
 
 /* Marks the entries that are ready. Nothing is released meanwhile, so that the

@@ -642,3 +642,35 @@ def test_releases_behind_a_stream_are_asked_for_once(standin):
         n_queries.add(mine.count("cuEventQuery"))
     gate.open()
     assert n_queries <= {0, 1}
+
+
+def test_releases_of_two_contexts_are_asked_for_in_one_section(standin):
+    """The first entry waits for a capture and names no context; the others are of two."""
+    ask(cu.cuCtxCreate, None, 0, 0)
+    readers = [Reader() for _ in range(3)]
+    other = ask(cu.cuCtxPopCurrent)
+    readers += [Reader() for _ in range(3)]
+    captured = Stream()
+    tensor = ad.tensor(Watched(NEW))
+    memories = [Watched(NEW) for _ in readers]
+    tensor.__dlpack__(stream=captured.handle)
+    begin_capture(captured.handle, RELAXED)
+    del tensor
+    gates = [Gate(reader.stream.handle) for reader in readers]
+    for reader in readers:
+        handed_out(memories.pop(), reader)
+    found = set()
+    for _ in range(50):
+        with standin.logged() as calls:
+            ad.device("cuda:0").empty(64)  # asks for the oldest ones in passing
+        mine = [call.name for call in calls if call.thread == threading.get_native_id()]
+        found.add((mine.count("cuEventQuery"), mine.count("cuThreadExchangeStreamCaptureMode")))
+    assert Watched.freed == 0
+    for gate in gates:
+        gate.open()
+    ask(cu.cuGraphDestroy, ask(cu.cuStreamEndCapture, captured.handle))
+    wait_for_frees(1 + len(readers))
+    ask(cu.cuCtxDestroy, other)
+    n_queries, n_exchanges = max(found)
+    assert n_queries == len(readers)
+    assert n_exchanges < 2 * n_queries
