@@ -132,7 +132,7 @@ def test_pool_of_a_reset_device_is_made_anew():
 
 
 def test_pool_that_lives_is_kept_after_a_wrong_argument(standin):
-    """The driver answers as for a pool that is gone. A second pool would take memory for itself."""
+    """The driver answers as for a pool that is gone. A second pool would keep memory, too."""
     device = ad.device("cuda:0")
     pool = pool_of(device.empty(4096))
     standin.fail_at(1, 1, "cuMemAllocFromPoolAsync")  # INVALID_VALUE
