@@ -406,7 +406,7 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
         AD_RETURN_IF_ERR(backend->primary_context(target, &primary, err));
     }
     if (ad_device_traits(target.type) & AD_ALLOCATIONS) {
-        AD_RETURN_IF_ERR(ad_stream_shared(primary, &stream, &primary, err));
+        AD_RETURN_IF_ERR(ad_stream_own(primary, AD_USE_WORK, &stream, err));
         AD_RETURN_IF_ERR(ad_device_memory_new(primary, stream, NULL, 0, &data,
                                               &owner, err));
     }

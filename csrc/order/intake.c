@@ -3,7 +3,7 @@
 #include "device/backend.h"
 
 static bool
-try_take(ad_intake *intake)
+try_take(ad_own_stream *intake)
 {
     return !atomic_load_explicit(&intake->is_taken, memory_order_relaxed) &&
            !atomic_exchange_explicit(&intake->is_taken, true,
@@ -11,13 +11,13 @@ try_take(ad_intake *intake)
 }
 
 static void
-give(ad_intake *intake)
+give(ad_own_stream *intake)
 {
     atomic_store_explicit(&intake->is_taken, false, memory_order_release);
 }
 
 static void
-set_last(ad_intake *intake, ad_sync *steal)
+set_last(ad_own_stream *intake, ad_sync *steal)
 {
     ad_sync_unref(intake->last);
     intake->last = steal;
@@ -26,56 +26,76 @@ set_last(ad_intake *intake, ad_sync *steal)
 /* A stream that died with its context, or that a producer drew into its
  * capture, is replaced and not destroyed (see ad_stream_own). */
 static void
-abandon(ad_intake *intake)
+abandon(ad_own_stream *intake, uintptr_t handle)
 {
-    intake->stream.handle = 0;
+    (void)atomic_compare_exchange_strong(&intake->handle, &handle, 0);
     set_last(intake, NULL);
 }
 
-/* Whether nothing is pending on the stream, or it is yet to be created.
- * `asks`: the runtime is queried. */
+/* Whether nothing is pending on the stream, as far as is known. */
 static bool
-is_idle(ad_intake *intake, bool asks)
+is_known_idle(const ad_own_stream *intake)
 {
-    bool is_done = ad_sync_is_done(intake->last);
-    if (!is_done && asks &&
-        ad_sync_query(intake->last, &is_done, NULL) != AD_OK) {
-        abandon(intake);
-        return true;
+    return !intake->has_other_work && ad_sync_is_done(intake->last);
+}
+
+/* Queries the runtime whether nothing is pending on the stream. True also where
+ * it is yet to be created. */
+static bool
+is_idle(ad_own_stream *intake, ad_context context)
+{
+    const uintptr_t handle = intake->handle;
+    ad_status status = AD_OK;
+    bool is_done = true;
+    if (atomic_exchange(&intake->has_other_work, false) && handle != 0) {
+        ad_sync *all;
+        status = ad_sync_record(context, (ad_stream){handle}, &all, NULL);
+        if (status == AD_OK) {
+            set_last(intake, all);
+        }
     }
-    if (is_done) {
-        set_last(intake, NULL);
+    if (status == AD_OK) {
+        status = ad_sync_query(intake->last, &is_done, NULL);
+    }
+    if (status != AD_OK) {
+        abandon(intake, handle);
+        return true;
     }
     return is_done;
 }
 
-/* The first idle intake. With `asks` all are queried, so that the next imports
- * need no query. */
-static ad_intake *
-find_idle(ad_context_cache *cache, bool asks)
+/* The first idle intake. With `asks` all are queried, so that the next import
+ * needs no query. */
+static ad_own_stream *
+find_idle(ad_context_cache *cache, ad_context context, bool asks)
 {
-    ad_intake *found = NULL;
-    for (int i = 0; i < AD_N_INTAKES && (found == NULL || asks); i++) {
-        ad_intake *intake = &cache->intakes[i];
+    ad_own_stream *found = NULL;
+    for (int i = AD_FIRST_INTAKE;
+         i < AD_N_OWN_STREAMS && (found == NULL || asks); i++) {
+        ad_own_stream *intake = &cache->own[i];
         if (!try_take(intake)) {
             continue;
         }
-        if (is_idle(intake, asks) && found == NULL) {
-            found = intake;
-        } else {
-            give(intake);
+        if (is_known_idle(intake) || (asks && is_idle(intake, context))) {
+            set_last(intake, NULL);
+            if (found == NULL) {
+                found = intake;
+                continue;
+            }
         }
+        give(intake);
     }
     return found;
 }
 
 /* Any intake that no other thread has taken. */
-static ad_intake *
+static ad_own_stream *
 find_any(ad_context_cache *cache)
 {
+    const unsigned int n = AD_N_OWN_STREAMS - AD_FIRST_INTAKE;
     const unsigned int turn = atomic_fetch_add(&cache->turn, 1);
-    for (unsigned int i = 0; i < AD_N_INTAKES; i++) {
-        ad_intake *intake = &cache->intakes[(turn + i) % AD_N_INTAKES];
+    for (unsigned int i = 0; i < n; i++) {
+        ad_own_stream *intake = &cache->own[AD_FIRST_INTAKE + (turn + i) % n];
         if (try_take(intake)) {
             return intake;
         }
@@ -93,27 +113,23 @@ ad_intake_take(ad_device device, ad_intake_stream *out, ad_error *err)
     if (cache == NULL) {
         return ad_fail_memory(err, sizeof(*cache));
     }
-    ad_intake *intake = find_idle(cache, false);
+    ad_own_stream *intake = find_idle(cache, out->context, false);
     if (intake == NULL) {
         backend->begin_calls(out->context);
-        intake = find_idle(cache, true);
+        intake = find_idle(cache, out->context, true);
         backend->end_calls(out->context);
     }
     intake = intake != NULL ? intake : find_any(cache);
     if (intake == NULL) {
         return ad_stream_own(out->context, AD_USE_AFTER, &out->stream, err);
     }
-    if (intake->stream.handle == 0) {
-        ad_status status =
-            backend->stream_create(out->context, &intake->stream, err);
-        if (status != AD_OK) {
-            abandon(intake);
-            give(intake);
-            return status;
-        }
+    ad_status status = ad_own_stream_get(backend, out->context, intake, false,
+                                         &out->stream, err);
+    if (status != AD_OK) {
+        give(intake);
+        return status;
     }
     out->intake = intake;
-    out->stream = intake->stream;
     return AD_OK;
 }
 
@@ -127,7 +143,7 @@ is_dead(const struct ad_backend *backend, ad_context context, ad_stream stream)
 bool
 ad_intake_give(ad_intake_stream *self, ad_sync *sync)
 {
-    ad_intake *intake = self->intake;
+    ad_own_stream *intake = self->intake;
     ad_sync *own = NULL;
     bool is_alive = true;
     if (intake == NULL) {
@@ -144,7 +160,7 @@ ad_intake_give(ad_intake_stream *self, ad_sync *sync)
         set_last(intake, own);
     } else {
         is_alive = !is_dead(backend, self->context, self->stream);
-        abandon(intake);
+        abandon(intake, self->stream.handle);
     }
     give(intake);
     self->intake = NULL;

@@ -1,10 +1,10 @@
 /* Intake streams: another library orders its pending work on one of them when
  * it hands over data without a stream of the caller's.
  *
- * A context has a few. Each import takes one that has no pending work, so that
- * the work of one producer delays no data of another. Where all have pending
- * work, the import takes any. Where other threads have taken all, it gets the
- * stream for work after pending data.
+ * They are the own streams from AD_FIRST_INTAKE on. Each import takes one that
+ * has no pending work, so that the work of one producer delays no data of
+ * another. Where all have pending work, the import takes any. Where other
+ * threads have taken all, it gets the stream for work after pending data.
  */
 #ifndef AD_ORDER_INTAKE_H
 #define AD_ORDER_INTAKE_H
@@ -14,7 +14,7 @@
 typedef struct ad_intake_stream {
     ad_context context;
     ad_stream stream;
-    ad_intake *intake; /* NULL: there is nothing to give back */
+    ad_own_stream *intake; /* NULL: there is nothing to give back */
 } ad_intake_stream;
 
 /* Take an intake stream of the device's primary context, whose runtime is

@@ -290,16 +290,17 @@ ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
 /* Two threads may both create a stream; the second destroys its own. An
  * unusable stream is replaced and not destroyed, because it is gone already or
  * belongs to a capture that is still to end. */
-static ad_status
-make_once(const struct ad_backend *backend, ad_context context,
-          atomic_uintptr_t *cell, ad_stream *out, ad_error *err)
+ad_status
+ad_own_stream_get(const struct ad_backend *backend, ad_context context,
+                  ad_own_stream *own, bool asks, ad_stream *out, ad_error *err)
 {
-    uintptr_t known = atomic_load_explicit(cell, memory_order_acquire);
+    uintptr_t known = atomic_load_explicit(&own->handle, memory_order_acquire);
     if (known == 0 ||
-        !ad_stream_is_usable(backend, context, (ad_stream){known})) {
+        (asks && !ad_stream_is_usable(backend, context, (ad_stream){known}))) {
         ad_stream made;
         AD_RETURN_IF_ERR(backend->stream_create(context, &made, err));
-        if (atomic_compare_exchange_strong(cell, &known, made.handle)) {
+        if (atomic_compare_exchange_strong(&own->handle, &known,
+                                           made.handle)) {
             known = made.handle;
         } else {
             backend->stream_destroy(context, made);
@@ -319,6 +320,15 @@ open_cache(ad_context context, const struct ad_backend **backend,
     return *out != NULL ? AD_OK : ad_fail_memory(err, sizeof(**out));
 }
 
+/* Reads and other work share a stream, rather than uploads and other work:
+ * uploads queue up, whereas the host waits for most reads, so that other work
+ * finds an idle stream. */
+static const ad_own_stream_number stream_for[AD_N_STREAM_USES] = {
+    [AD_USE_READ] = AD_OWN_READ,     [AD_USE_WORK] = AD_OWN_READ,
+    [AD_USE_UPLOAD] = AD_OWN_UPLOAD, [AD_USE_AFTER] = AD_OWN_AFTER,
+    [AD_USE_FREE] = AD_OWN_AFTER,    [AD_USE_CONSUMER] = AD_OWN_LENT,
+};
+
 static ad_status
 find_own(ad_context context, ad_stream_use use, ad_stream *out,
          ad_context *out_context, ad_error *err)
@@ -326,7 +336,11 @@ find_own(ad_context context, ad_stream_use use, ad_stream *out,
     const struct ad_backend *backend;
     ad_context_cache *cache;
     AD_RETURN_IF_ERR(open_cache(context, &backend, out_context, &cache, err));
-    return make_once(backend, *out_context, &cache->own[use], out, err);
+    ad_own_stream *own = &cache->own[stream_for[use]];
+    if (stream_for[use] >= AD_FIRST_INTAKE) {
+        atomic_store(&own->has_other_work, true);
+    }
+    return ad_own_stream_get(backend, *out_context, own, true, out, err);
 }
 
 ad_status
@@ -341,12 +355,7 @@ ad_status
 ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
                  ad_error *err)
 {
-    const struct ad_backend *backend;
-    ad_context_cache *cache;
-    AD_RETURN_IF_ERR(open_cache(context, &backend, out_context, &cache, err));
-    const unsigned int turn = atomic_fetch_add(&cache->turn, 1);
-    return make_once(backend, *out_context,
-                     &cache->shared[turn % AD_N_SHARED_STREAMS], out, err);
+    return find_own(context, AD_USE_CONSUMER, out, out_context, err);
 }
 
 bool
@@ -355,11 +364,8 @@ ad_stream_is_own(const struct ad_backend *backend, ad_context context,
 {
     const ad_context_cache *cache = ad_context_cache_of(backend, &context);
     bool is_own = false;
-    for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
-        is_own |= cache->own[i] == stream.handle;
-    }
-    for (int i = 0; i < AD_N_SHARED_STREAMS && cache != NULL; i++) {
-        is_own |= cache->shared[i] == stream.handle;
+    for (int i = 0; i < AD_N_OWN_STREAMS && cache != NULL; i++) {
+        is_own |= cache->own[i].handle == stream.handle;
     }
     return is_own;
 }
@@ -369,19 +375,23 @@ ad_stream_note_free(ad_context context, ad_stream stream)
 {
     ad_context_cache *cache =
         ad_context_cache_of(ad_backend_for(context.device.type), &context);
-    for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
-        if (cache->own[i] == stream.handle) {
-            atomic_store(&cache->has_frees[i], true);
+    for (int i = 0; i < AD_N_OWN_STREAMS && cache != NULL; i++) {
+        if (cache->own[i].handle == stream.handle) {
+            atomic_store(&cache->own[i].has_frees, true);
         }
     }
 }
 
 static ad_status
-wait_for_own(ad_context context, ad_stream_use use, ad_error *err)
+wait_for_own(ad_context context, ad_own_stream *own, ad_error *err)
 {
+    const struct ad_backend *backend;
     ad_stream stream;
     ad_sync *sync;
-    AD_RETURN_IF_ERR(ad_stream_own(context, use, &stream, err));
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    AD_RETURN_IF_ERR(ad_context_complete(backend, context, &context, err));
+    AD_RETURN_IF_ERR(
+        ad_own_stream_get(backend, context, own, true, &stream, err));
     AD_RETURN_IF_ERR(ad_sync_record(context, stream, &sync, err));
     ad_status status = ad_sync_wait(sync, "an allocation", err);
     ad_sync_unref(sync);
@@ -394,10 +404,10 @@ ad_stream_wait_for_frees(ad_context context)
     ad_context_cache *cache =
         ad_context_cache_of(ad_backend_for(context.device.type), &context);
     bool is_any = false;
-    for (int i = 0; i < AD_N_STREAM_USES && cache != NULL; i++) {
+    for (int i = 0; i < AD_N_OWN_STREAMS && cache != NULL; i++) {
         ad_error ignored;
-        if (atomic_exchange(&cache->has_frees[i], false)) {
-            is_any |= wait_for_own(context, i, &ignored) == AD_OK;
+        if (atomic_exchange(&cache->own[i].has_frees, false)) {
+            is_any |= wait_for_own(context, &cache->own[i], &ignored) == AD_OK;
         }
     }
     return is_any;

@@ -54,24 +54,31 @@ bool ad_thread_watch(void);
 /* Whether a watched thread has not ended yet. */
 bool ad_thread_is_there(uint64_t number);
 
-/* The uses for which a context has a stream of arrowdev's own each, so that
- * ready data wait for no pending work of others. Only the last two ever wait
- * for events that others recorded. */
+/* What arrowdev's own streams are used for. Ready data wait for no pending
+ * work of others: only the last three ever wait for events that others
+ * recorded, and they share no stream with the first three. */
 typedef enum ad_stream_use {
-    AD_USE_READ,   /* copies to the host */
-    AD_USE_UPLOAD, /* copies from the host */
-    AD_USE_WORK,   /* the rest */
-    AD_USE_AFTER,  /* any work after pending data */
-    AD_USE_FREE,   /* memory is freed after its consumers */
+    AD_USE_READ,     /* copies to the host */
+    AD_USE_UPLOAD,   /* copies from the host */
+    AD_USE_WORK,     /* the rest */
+    AD_USE_AFTER,    /* any work after pending data */
+    AD_USE_FREE,     /* memory is freed after its consumers */
+    AD_USE_CONSUMER, /* shown to consumers that name no stream */
     AD_N_STREAM_USES
 } ad_stream_use;
 
-/* arrowdev's own stream in a context. It is in order, does not synchronize
- * with default streams and is created on first use. It lives as long as the
- * process, unless it died with its context or an event drew it into a capture.
- * A new stream then replaces it, so the result is never being captured. */
+/* arrowdev's own stream in a context, which may serve several uses (see
+ * ad_own_stream). It is in order, does not synchronize with default streams
+ * and is created on first use. It lives as long as the process, unless it died
+ * with its context or an event drew it into a capture. A new stream then
+ * replaces it, so the result is never being captured. */
 AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream_use use,
                                       ad_stream *out, ad_error *err);
+
+/* The same for AD_USE_CONSUMER, with the context in which it runs. */
+AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
+                                         ad_context *out_context,
+                                         ad_error *err);
 
 /* Whether the runtime knows a stream of arrowdev's own still, and it is not
  * being captured. */
@@ -113,11 +120,6 @@ void ad_stream_note_free(ad_context context, ad_stream stream);
 /* Wait on the host for the frees noted since the last call, on streams of
  * arrowdev's own. False where there are none, or a wait fails. */
 bool ad_stream_wait_for_frees(ad_context context);
-
-/* One of the few streams of the context that consumers share, in rotation. */
-AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
-                                         ad_context *out_context,
-                                         ad_error *err);
 
 /* `context`, with the handle of the primary context where none is known.
  * `backend` must be open. */
@@ -171,10 +173,7 @@ AD_MUST_CHECK ad_status ad_stream_choose(
 /* --- the context cache --------------------------------------------------- */
 
 /* The cache of each context, which lives as long as the process: arrowdev's
- * own streams, its intake streams, and a pool of syncs with reusable events.
- * Only for order/. */
-#define AD_N_SHARED_STREAMS 4
-#define AD_N_INTAKES 4
+ * own streams, and a pool of syncs with reusable events. Only for order/. */
 #define AD_N_EVENT_POOLS 8
 #define AD_EVENTS_PER_POOL 64
 #define AD_EVENTS_PER_THREAD 16
@@ -194,21 +193,34 @@ typedef struct ad_event_pool {
     _Alignas(64) ad_sync_cell cells[AD_EVENTS_PER_POOL];
 } ad_event_pool;
 
-/* See order/intake.h. Whoever has set `is_taken` owns the other members. */
-typedef struct ad_intake {
+/* The own streams of a context. A GPU has a few hardware queues for all streams
+ * of a process (CUDA: 8 by default), and a wait at the head of one delays all
+ * streams that share it. So there are few streams, and waits for others are on
+ * two of them only. */
+typedef enum ad_own_stream_number {
+    AD_OWN_READ,   /* READ, WORK */
+    AD_OWN_UPLOAD, /* UPLOAD */
+    AD_OWN_LENT,   /* CONSUMER, imports */
+    AD_OWN_AFTER,  /* AFTER, FREE, and imports where the one above is busy */
+    AD_N_OWN_STREAMS,
+    AD_FIRST_INTAKE = AD_OWN_LENT
+} ad_own_stream_number;
+
+typedef struct ad_own_stream {
+    atomic_uintptr_t handle; /* 0: not created yet */
+    atomic_bool has_frees;   /* not waited for yet */
+    /* Only for intake streams, see order/intake.h. Whoever has set `is_taken`
+     * owns `last`. */
     atomic_bool is_taken;
-    ad_stream stream; /* 0: not created yet */
-    ad_sync *last;    /* the work before it is the last on the stream */
-} ad_intake;
+    atomic_bool has_other_work; /* `last` does not cover it */
+    ad_sync *last;              /* after the work of the last import */
+} ad_own_stream;
 
 typedef struct ad_context_cache {
     ad_context context;
     struct ad_context_cache *next;
-    atomic_uintptr_t own[AD_N_STREAM_USES];       /* 0: not created yet */
-    atomic_bool has_frees[AD_N_STREAM_USES];      /* not waited for yet */
-    atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not created yet */
-    atomic_uint turn;
-    ad_intake intakes[AD_N_INTAKES];
+    ad_own_stream own[AD_N_OWN_STREAMS];
+    atomic_uint turn; /* of imports, where all intake streams are busy */
     ad_event_pool pools[AD_N_EVENT_POOLS];
 } ad_context_cache;
 
@@ -249,6 +261,13 @@ ad_context_cache_of(const struct ad_backend *backend,
                ? youngest
                : ad_context_cache_find(backend, context);
 }
+
+/* The stream, created where there is none. With `asks` the runtime is asked
+ * whether it is usable, and a new one replaces one that is not. */
+AD_MUST_CHECK ad_status ad_own_stream_get(const struct ad_backend *backend,
+                                          ad_context context,
+                                          ad_own_stream *own, bool asks,
+                                          ad_stream *out, ad_error *err);
 
 /* Take a sync with its event out of the pool, or return NULL. */
 ad_sync *ad_sync_take(ad_context_cache *cache);

@@ -195,8 +195,8 @@ AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, const ad_context *context,
                                       ad_error *err);
 
 /* A stream to export to a consumer that names none and waits on the exported
- * one (CUDA Array Interface). It is one of a few shared streams of the context
- * and waits for the event. It is never a per-thread stream, and it lives as
+ * one (CUDA Array Interface). It is one of arrowdev's own (AD_USE_CONSUMER) and
+ * waits for the event. It is never a per-thread stream, and it lives as
  * long as the process. */
 AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream *out,
                                        ad_error *err);

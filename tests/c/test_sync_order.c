@@ -143,21 +143,44 @@ test_event_that_nobody_claims_is_carried(void)
 }
 
 static void
-test_stream_for_consumers_takes_turns(void)
+test_consumers_share_a_stream(void)
 {
-    ad_stream streams[2 * AD_N_SHARED_STREAMS];
+    ad_stream first, second;
     mock_reset();
     ad_sync *sync = record(IN_ORDER, (ad_stream){2});
-    for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {
-        CHECK_INT(ad_sync_stream(sync, &streams[i], NULL), AD_OK);
-        CHECK_INT(mock_last_waiter(), streams[i].handle);
-        CHECK(streams[i].handle > 2);
-        CHECK(i < AD_N_SHARED_STREAMS ||
-              streams[i].handle == streams[i - AD_N_SHARED_STREAMS].handle);
-    }
-    CHECK_INT(mock_count().streams_created, AD_N_SHARED_STREAMS);
-    CHECK(streams[0].handle != streams[1].handle);
+    CHECK_INT(ad_sync_stream(sync, &first, NULL), AD_OK);
+    CHECK_INT(mock_last_waiter(), first.handle);
+    CHECK(first.handle > 2);
+    CHECK_INT(ad_sync_stream(sync, &second, NULL), AD_OK);
+    CHECK_INT(mock_last_waiter(), first.handle);
+    CHECK_INT(second.handle, first.handle);
+    CHECK_INT(mock_count().streams_created, 1);
     ad_sync_unref(sync);
+}
+
+/* A wait for others delays ready data wherever the two share a stream. */
+static void
+test_uses_of_ready_data_share_no_stream_with_waits(void)
+{
+    static const bool waits[AD_N_STREAM_USES] = {
+        [AD_USE_AFTER] = true, [AD_USE_FREE] = true, [AD_USE_CONSUMER] = true};
+    ad_stream streams[AD_N_STREAM_USES];
+    int n_streams = 0;
+    mock_reset();
+    for (int i = 0; i < AD_N_STREAM_USES; i++) {
+        bool is_new = true;
+        CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), i, &streams[i], NULL),
+                  AD_OK);
+        for (int j = 0; j < i; j++) {
+            bool is_same = streams[i].handle == streams[j].handle;
+            CHECK(!is_same || waits[i] == waits[j]);
+            is_new &= !is_same;
+        }
+        n_streams += is_new;
+    }
+    CHECK_INT(n_streams, AD_N_OWN_STREAMS);
+    CHECK(streams[AD_USE_READ].handle != streams[AD_USE_UPLOAD].handle);
+    CHECK(streams[AD_USE_AFTER].handle != streams[AD_USE_CONSUMER].handle);
 }
 
 /* --- joining --------------------------------------------------------------------- */
@@ -282,11 +305,9 @@ test_our_streams_are_made_anew(void)
               AD_OK);
     CHECK(after.handle != before.handle);
     CHECK_INT(again.handle, after.handle);
-    for (int i = 0; i < 2 * AD_N_SHARED_STREAMS; i++) {
-        ad_stream next;
-        CHECK_INT(ad_sync_stream(sync, &next, NULL), AD_OK);
-        CHECK(next.handle > after.handle);
-    }
+    before = shared;
+    CHECK_INT(ad_sync_stream(sync, &shared, NULL), AD_OK);
+    CHECK(shared.handle != before.handle);
     CHECK_INT(mock_count().streams_destroyed, 0);
     ad_sync_unref(sync);
 }
@@ -323,7 +344,8 @@ main(void)
         CHECK_TEST(test_default_stream_of_another_device_waits),
         CHECK_TEST(test_foreign_event),
         CHECK_TEST(test_event_that_nobody_claims_is_carried),
-        CHECK_TEST(test_stream_for_consumers_takes_turns),
+        CHECK_TEST(test_consumers_share_a_stream),
+        CHECK_TEST(test_uses_of_ready_data_share_no_stream_with_waits),
         CHECK_TEST(test_statements_of_two_threads_differ),
         CHECK_TEST(test_join),
         CHECK_TEST(test_our_streams_stay_out_of_captures),

@@ -40,7 +40,7 @@ def import_by_dlpack(held):
 
 
 def import_often(held):
-    return [import_by_dlpack(held) for _ in range(3)]
+    return [import_by_dlpack(held) for _ in range(3)]  # more than there are intake streams
 
 
 def copy_on_the_device(held):
@@ -105,8 +105,16 @@ def count(ready):
     return ready
 
 
-@pytest.mark.parametrize("use", [read, upload, copy, take_in, count])
-@pytest.mark.parametrize("begin", PENDING)
+# Where both intake streams have pending work, an import by __dlpack__ waits for one of them.
+CASES = [
+    (begin, use)
+    for begin in PENDING
+    for use in (read, upload, copy, take_in, count)
+    if (begin, use) != (import_often, take_in)
+]
+
+
+@pytest.mark.parametrize(("begin", "use"), CASES)
 def test_ready_data_wait_for_nobody(standin, begin, use):
     """Without streams of their own the use would return after the gate is open: never."""
     standin.set_patience(10_000)
@@ -122,8 +130,9 @@ def test_ready_data_wait_for_nobody(standin, begin, use):
         begun.join()
 
 
-def test_reads_uploads_and_other_work_have_a_stream_each(standin):
-    """So that a GPU copies in both directions while it computes."""
+def test_reads_and_uploads_have_a_stream_each(standin):
+    """So that a GPU copies in both directions. Other work has no queue of its own: it shares the
+    stream for reads, for which the host waits in most cases."""
     ready = ad.tensor(NEW).to("cuda:0")
     streams = []
     for use in (read, upload, copy):
@@ -131,7 +140,9 @@ def test_reads_uploads_and_other_work_have_a_stream_each(standin):
         with standin.logged() as calls:
             use(ready)
         streams.append({call.stream for call in calls if call.name.startswith("cuMemcpy")})
-    assert [len(used) for used in streams] == [1, 1, 1] and len(set().union(*streams)) == 3
+    reads, uploads, copies = streams
+    assert len(reads) == len(uploads) == 1
+    assert reads.isdisjoint(uploads) and copies == reads
 
 
 def test_intake_streams_are_taken_in_turn_and_made_when_needed(standin):
@@ -142,7 +153,7 @@ def test_intake_streams_are_taken_in_turn_and_made_when_needed(standin):
         with Held() as other:
             source.tensor, source.own = ad.tensor(other.memory, stream=-1), other.stream.handle
             more = [ad.tensor(source) for _ in range(7)]
-        assert len(set(source.streams)) == 4
+        assert len(set(source.streams)) == 2
         with standin.logged() as calls:
             more.append(ad.tensor(source))
         assert "cuStreamCreate" not in {call.name for call in calls}
@@ -161,9 +172,8 @@ def test_failed_producers_leave_no_work_on_the_next_import(standin):
     ready = ad.tensor(NEW).to("cuda:0")
     ready.synchronize()
     with Held() as held:
-        for _ in range(2):
-            with pytest.raises(ad.ExchangeError, match="RuntimeError"):
-                ad.tensor(Failing(ready, held.stream.handle))
+        with pytest.raises(ad.ExchangeError, match="RuntimeError"):
+            ad.tensor(Failing(ready, held.stream.handle))
         ad.tensor(Producer(ready, Stream().handle)).synchronize()
         assert not held.stream.is_done()
 
@@ -178,7 +188,7 @@ def test_intake_streams_of_a_reset_device_are_replaced(standin, producer):
             ask(cu.cuDevicePrimaryCtxReset, 1)
         ask(cu.cuCtxSetCurrent, ask(cu.cuDevicePrimaryCtxRetain, 1))
         stream = Stream()
-        with Gate(stream.handle):  # the imports of the first producer take all four
+        with Gate(stream.handle):  # the imports of the first producer take both
             imports = [
                 ad.tensor(producer(ad.tensor(Memory(NEW), stream=-1), stream.handle))
                 for _ in range(8)
@@ -207,3 +217,56 @@ def test_memory_in_use_is_freed_after_its_consumers(standin):
             again.synchronize()
         assert reader.result() == NEW.tolist()
         assert again.to("cpu").into(np.ndarray).tolist() == NEW.tolist()
+
+
+# --- how many there are ------------------------------------------------------------------
+
+
+def use_everything(ready):
+    """Imports, exports, copies both ways and deferred releases, of ready and of pending data."""
+    with Held() as held:
+        begin = (import_by_dlpack, import_often, copy_on_the_device, join_columns, concatenate)
+        made = [function(held) for function in begin]
+        made += [use(ready) for use in (read, upload, copy, take_in, count)]
+        pending = ad.tensor(held.memory)
+        for _ in range(6):
+            assert pending.__cuda_array_interface__["stream"] not in (None, 1, 2)
+            ad.array(pending).__arrow_c_device_array__()
+            pending.__dlpack__(stream=Stream().handle)
+        given_back = ad.tensor(NEW).to("cuda:0")
+        given_back.__dlpack__(stream=held.stream.handle)
+        del given_back
+    made.append(pending.to("cpu"))
+
+
+@pytest.mark.parametrize("n_threads", [1, 8])
+def test_a_context_has_few_streams_of_arrowdevs(standin, monkeypatch, n_threads):
+    """A driver has 8 hardware queues by default for all streams of a process (CUDA)."""
+    of_others, errors, make = set(), [], Stream.__init__
+
+    def make_and_note(self, flags=1):
+        make(self, flags)
+        of_others.add(self.handle)
+
+    def work():
+        try:
+            ask(cu.cuCtxSetCurrent, context)
+            for _ in range(3):
+                use_everything(ready)
+        except BaseException as error:
+            errors.append(error)
+
+    monkeypatch.setattr(Stream, "__init__", make_and_note)
+    context, ready = ask(cu.cuCtxGetCurrent), ad.tensor(NEW).to("cuda:0")
+    ready.synchronize()
+    with standin.logged() as calls:
+        threads = [threading.Thread(target=work) for _ in range(n_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        ad.device("cuda:0").synchronize()
+    assert errors == []
+    own = {call.stream for call in calls if call.stream > 2} - of_others
+    assert len(own) == 4
