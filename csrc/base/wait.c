@@ -12,6 +12,9 @@
 /* The spin for work on the host: polling takes the CPU from that work, while a
  * blocking wait may run it. */
 #define SPIN_ON_HOST_NS 5000L
+/* The pauses of a wait that polls. */
+#define PAUSES_PER_WAIT 32
+#define LONGEST_PAUSE_NS 500000L
 /* The interval at which a long wait checks for interruptions. */
 #define POLL_NS 20000000L
 
@@ -134,24 +137,38 @@ await(job *self, void *saved, ad_error *err)
     return self->status;
 }
 
-static int64_t
-now(void)
+int64_t
+ad_wait_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+void
+ad_wait_pause(int64_t begun)
+{
+    const int64_t waited = ad_wait_now() - begun;
+    const int64_t pause = waited / PAUSES_PER_WAIT;
+    const struct timespec span = {
+        0, (long)(pause < LONGEST_PAUSE_NS ? pause : LONGEST_PAUSE_NS)};
+    if (waited < SPIN_NS) {
+        sched_yield();
+    } else {
+        (void)nanosleep(&span, NULL);
+    }
+}
+
 bool
 ad_wait_is_over_soon(const ad_wait *wait)
 {
-    int64_t end = now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
+    int64_t end = ad_wait_now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
     do {
         if (wait->is_over(wait)) {
             return true;
         }
         sched_yield(); /* the device may be this CPU */
-    } while (now() < end);
+    } while (ad_wait_now() < end);
     return false;
 }
 

@@ -234,7 +234,6 @@ CONSTANTS_OF_BOTH = {
         "hipErrorStreamCaptureWrongThread",
     ),
     "AD_GPU_STREAM_NON_BLOCKING": ("CU_STREAM_NON_BLOCKING", "hipStreamNonBlocking"),
-    "AD_GPU_EVENT_BLOCKING_SYNC": ("CU_EVENT_BLOCKING_SYNC", "hipEventBlockingSync"),
     "AD_GPU_EVENT_DISABLE_TIMING": ("CU_EVENT_DISABLE_TIMING", "hipEventDisableTiming"),
     "AD_GPU_HOST_PORTABLE": ("CU_MEMHOSTALLOC_PORTABLE", "hipHostMallocPortable"),
     "AD_GPU_CAPTURE_MODE_RELAXED": (

@@ -28,6 +28,7 @@ static struct {
 static char stub_hits[16384];
 static atomic_uint_fast64_t n_calls;
 static atomic_uint_fast64_t n_host_waits;
+static atomic_uint_fast64_t n_host_spins;
 static atomic_int_fast64_t delay;
 static atomic_int_fast64_t patience = -1;
 static atomic_bool free_waits;
@@ -97,6 +98,12 @@ void
 fd_host_waits(const char *name)
 {
     atomic_fetch_add(&n_host_waits, 1);
+}
+
+void
+fd_host_spins(void)
+{
+    atomic_fetch_add(&n_host_spins, 1);
 }
 
 /* --- settings ----------------------------------------------------------------- */
@@ -315,6 +322,7 @@ fake_count(fake_counts *out)
         .pending = fd_n_pending(),
         .host_waits = atomic_load(&n_host_waits),
         .maps = fd_pool_maps(),
+        .host_spins = atomic_load(&n_host_spins),
     };
 }
 

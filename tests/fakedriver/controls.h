@@ -87,6 +87,7 @@ typedef struct fake_counts {
     uint64_t pending;    /* operations */
     uint64_t host_waits; /* calls that may block */
     uint64_t maps;       /* pools that took memory from the system */
+    uint64_t host_spins; /* host waits that take a processor */
 } fake_counts;
 
 FD_EXPORT void fake_count(fake_counts *out);

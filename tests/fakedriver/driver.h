@@ -334,6 +334,7 @@ int fd_event_destroy(uintptr_t handle);
 int fd_event_record(uintptr_t handle, uintptr_t stream);
 int fd_event_query(uintptr_t handle);
 int fd_event_synchronize(uintptr_t handle);
+void fd_event_end_polls(void); /* on this thread */
 int fd_event_elapsed(uintptr_t start, uintptr_t end, float *out);
 
 /* FD_INVALID_HANDLE with NULL, and the use of a destroyed event is reported;
@@ -524,5 +525,6 @@ bool fd_stages_host(void);            /* pageable host memory is staged */
 bool fd_reuses_handles(void);         /* of destroyed objects, for new ones */
 int64_t fd_new_delay(void);           /* of queues from now on, in us */
 void fd_host_waits(const char *name); /* a call is about to block */
+void fd_host_spins(void);             /* it takes a processor meanwhile */
 
 #endif /* FD_DRIVER_H */

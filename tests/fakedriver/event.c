@@ -2,10 +2,12 @@
 #include "driver.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/list.h"
 
 enum {
+    BLOCKING = 1,
     NO_TIMING = 2
 };
 
@@ -200,12 +202,75 @@ begin_wait(uintptr_t handle, uint64_t *engine)
     return code;
 }
 
+/* The event that this thread asks about again and again, and since when. */
+static __thread uintptr_t polled;
+static __thread int64_t polled_since;
+
+void
+fd_event_end_polls(void)
+{
+    polled = 0;
+}
+
+static int64_t
+now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+/* A thread that asks about one event only is waiting for it. */
+static int
+poll_again(uintptr_t handle)
+{
+    if (polled != handle) {
+        polled = handle;
+        polled_since = now_ms();
+    }
+    return fd_patience() >= 0 && now_ms() - polled_since > fd_patience()
+               ? FD_TIMEOUT
+               : FD_NOT_READY;
+}
+
+static int
+report_timeout(uintptr_t handle, int code)
+{
+    if (code == FD_TIMEOUT) {
+        fd_violation("the host waited too long for event %#zx",
+                     (size_t)handle);
+    }
+    return code;
+}
+
 int
 fd_event_query(uintptr_t handle)
 {
     uint64_t engine;
     int code = begin_wait(handle, &engine);
-    return code != FD_OK ? code : fd_code(ad_engine_event_query(engine));
+    code = code != FD_OK ? code : fd_code(ad_engine_event_query(engine));
+    if (code != FD_NOT_READY) {
+        polled = 0;
+        return code;
+    }
+    return report_timeout(handle, poll_again(handle));
+}
+
+/* cuEventCreate: "A CPU thread that uses cuEventSynchronize() to wait on an
+ * event created with this flag [CU_EVENT_BLOCKING_SYNC] will block until the
+ * event has actually been recorded." Without the flag it spins. */
+static void
+note_spin(uintptr_t handle, uint64_t engine)
+{
+    fd_event *event;
+    fd_lock();
+    bool is_blocking = fd_event_find_locked(handle, &event) != FD_OK ||
+                       (event->flags & BLOCKING) != 0;
+    fd_unlock();
+    if (!is_blocking &&
+        fd_code(ad_engine_event_query(engine)) == FD_NOT_READY) {
+        fd_host_spins();
+    }
 }
 
 int
@@ -215,14 +280,11 @@ fd_event_synchronize(uintptr_t handle)
     int code = begin_wait(handle, &engine);
     if (code == FD_OK) {
         fd_host_waits("event");
+        note_spin(handle, engine);
         code = fd_code(ad_engine_event_synchronize(engine, fd_patience()));
         fd_pools_release();
     }
-    if (code == FD_TIMEOUT) {
-        fd_violation("the host waited too long for event %#zx",
-                     (size_t)handle);
-    }
-    return code;
+    return report_timeout(handle, code);
 }
 
 int

@@ -268,6 +268,7 @@ fd_capture_exchange_mode(int *mode)
         return FD_INVALID_VALUE;
     }
     int before = thread_mode;
+    fd_event_end_polls();
     thread_mode = *mode;
     *mode = before;
     return FD_OK;

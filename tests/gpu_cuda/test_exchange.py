@@ -269,7 +269,7 @@ def test_host_stream_whose_event_fails(standin):
     memory, stream = gpu.Pinned(np.arange(4)), Stream()
     with Gate(stream.handle):
         exported = HostStream(pinned_array(memory, stream))
-        standin.fail_at(1, 719, "cuEventSynchronize")
+        standin.fail_at(1, 719, "cuEventQuery", stay=True)
         with pytest.raises(OSError, match=r"event of a batch .* cannot be waited for"):
             pa.chunked_array(exported)
         standin.fail_at(0, 0)

@@ -58,6 +58,7 @@ class Counts(Structure):
             "pending",
             "host_waits",
             "maps",
+            "host_spins",
         ]
     ]
 

@@ -1,5 +1,7 @@
 #include "device/gpu/gpu.h"
+
 #include "base/thread_local.h"
+#include "base/wait.h"
 
 /* --- errors -------------------------------------------------------------- */
 
@@ -493,8 +495,10 @@ ad_gpu_stream_wait(ad_context context, ad_stream stream, ad_event event,
 
 /* --- events -------------------------------------------------------------- */
 
-/* BLOCKING_SYNC: a host thread that waits for the event sleeps. */
-#define EVENT_FLAGS (AD_GPU_EVENT_BLOCKING_SYNC | AD_GPU_EVENT_DISABLE_TIMING)
+/* cuEventCreate: without BLOCKING_SYNC such events "will provide the best
+ * performance when used with cuStreamWaitEvent() and cuEventQuery()". HIP keeps
+ * its default fences, which make the work visible to the system. */
+#define EVENT_FLAGS AD_GPU_EVENT_DISABLE_TIMING
 
 /* The runtime creates an event in the current context. */
 static SELDOM ad_status
@@ -571,13 +575,13 @@ ad_gpu_event_record(ad_context context, ad_stream stream, ad_event *event,
     return record_inside(context, stream, *event, code, err);
 }
 
-/* Calls a function of an event, which may be foreign. */
+/* Calls a function of an event, which may be foreign. Called while the thread
+ * is relaxed. */
 static int
 ask_event(const struct ad_gpu *gpu, ad_context context, int (*call)(void *),
           ad_event event)
 {
     ad_gpu_scope scope = {.is_moved = false};
-    ad_gpu_relax(gpu, &scope);
     int code = call(event.handle);
     if (enters_after(gpu, context, code, &scope)) {
         code = call(event.handle);
@@ -591,9 +595,12 @@ ad_gpu_event_query(ad_context context, ad_event event, bool *out,
                    ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_relax(gpu, &scope);
     ad_gpu_result result = {
         ask_event(gpu, context, gpu->calls->event_query, event),
         gpu->names.event_query};
+    ad_gpu_leave(gpu, &scope);
     *out = result.code == AD_GPU_SUCCESS;
     if (result.code == AD_GPU_NOT_READY) {
         gpu->forget_error();
@@ -602,13 +609,33 @@ ad_gpu_event_query(ad_context context, ad_event event, bool *out,
     return ad_gpu_check(gpu, context.device, result, err);
 }
 
+/* The runtime's wait for an event without BLOCKING_SYNC takes a processor, and
+ * nothing tells the flags of a foreign event. A second event with that flag
+ * would need a stream that waits for the first one, and so a hardware queue. So
+ * the host polls. The runtime's wait for the completed event returns at once;
+ * with it the runtime gives unused memory of pools back. */
 ad_status
 ad_gpu_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_result result = {
-        ask_event(gpu, context, gpu->calls->event_synchronize, event),
-        gpu->names.event_synchronize};
+    const int64_t begun = ad_wait_now();
+    ad_gpu_scope scope = {.is_moved = false};
+    ad_gpu_result result = {AD_GPU_NOT_READY, gpu->names.event_query};
+    ad_gpu_relax(gpu, &scope);
+    for (;;) {
+        result.code = ask_event(gpu, context, gpu->calls->event_query, event);
+        if (result.code != AD_GPU_NOT_READY) {
+            break;
+        }
+        gpu->forget_error();
+        ad_wait_pause(begun);
+    }
+    if (result.code == AD_GPU_SUCCESS) {
+        result = (ad_gpu_result){
+            ask_event(gpu, context, gpu->calls->event_synchronize, event),
+            gpu->names.event_synchronize};
+    }
+    ad_gpu_leave(gpu, &scope);
     return ad_gpu_check(gpu, context.device, result, err);
 }
 
