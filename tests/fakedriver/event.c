@@ -205,6 +205,8 @@ begin_wait(uintptr_t handle, uint64_t *engine)
 /* The event that this thread asks about again and again, and since when. */
 static __thread uintptr_t polled;
 static __thread int64_t polled_since;
+static __thread int64_t polled_last;
+#define POLLS_END_MS 1000 /* a later question is another wait */
 
 void
 fd_event_end_polls(void)
@@ -224,11 +226,13 @@ now_ms(void)
 static int
 poll_again(uintptr_t handle)
 {
-    if (polled != handle) {
+    const int64_t now = now_ms();
+    if (polled != handle || now - polled_last > POLLS_END_MS) {
         polled = handle;
-        polled_since = now_ms();
+        polled_since = now;
     }
-    return fd_patience() >= 0 && now_ms() - polled_since > fd_patience()
+    polled_last = now;
+    return fd_patience() >= 0 && now - polled_since > fd_patience()
                ? FD_TIMEOUT
                : FD_NOT_READY;
 }
