@@ -548,7 +548,8 @@ static inline void
 note_consumer(const arena *self)
 {
     if (self->device.type != ARROW_DEVICE_CPU) {
-        ad_owner_record_unnamed(self->kept.owner, self->device);
+        ad_owner_record_unnamed(self->kept.owner, self->device,
+                                self->kept.sync);
     }
 }
 

@@ -774,24 +774,41 @@ find_legacy(ad_device device, recorded_stream *out)
     return true;
 }
 
+static void
+record_or_defer(device_owner *self, recorded_stream *wanted)
+{
+    if (record_stream(self, wanted, NULL) != AD_OK) {
+        ad_defer_release(ad_owner_ref(self->inner), wanted->context, NULL, 0);
+    }
+}
+
+/* `data` is the sync of the content, or NULL. The stream that frees memory of
+ * arrowdev's own (choose_free_stream) waits for the recorded streams only, so
+ * that the one that writes the memory is recorded, too, until it is done. */
 static bool
 record_legacy(ad_owner *owner, void *data)
 {
     device_owner *self = (device_owner *)owner;
     recorded_stream wanted;
-    if (owner->ops == &device_owner_ops &&
-        find_legacy(self->context.device, &wanted) &&
-        record_stream(self, &wanted, NULL) != AD_OK) {
-        ad_defer_release(ad_owner_ref(self->inner), wanted.context, NULL, 0);
+    if (owner->ops != &device_owner_ops ||
+        !find_legacy(self->context.device, &wanted)) {
+        return false;
+    }
+    record_or_defer(self, &wanted);
+    if (!ad_sync_is_done(data) && is_all_own(self)) {
+        record_or_defer(self,
+                        &(recorded_stream){.context = self->context,
+                                           .stream = self->free_stream,
+                                           .keep = self->free_stream_keep});
     }
     return false;
 }
 
 void
-ad_owner_record_unnamed(ad_owner *owner, ad_device device)
+ad_owner_record_unnamed(ad_owner *owner, ad_device device, ad_sync *written)
 {
     recorded_stream wanted;
-    if (ad_owner_walk(owner, record_legacy, NULL, NULL) != AD_OK &&
+    if (ad_owner_walk(owner, record_legacy, written, NULL) != AD_OK &&
         find_legacy(device, &wanted)) {
         ad_defer_release(ad_owner_ref(owner), wanted.context, NULL, 0);
     }

@@ -81,9 +81,11 @@ AD_MUST_CHECK ad_status ad_owner_record_consumer(ad_owner *owner,
 /* A consumer that has named no stream gives the memory of `owner`, on
  * `device`, back. Its work may be pending on any stream for which the legacy
  * stream waits, so that one is recorded, of the context that is current on
- * this thread. Does nothing on devices without a legacy stream. Cannot fail:
- * where the stream cannot be recorded, the memory waits for the whole
- * context. */
-void ad_owner_record_unnamed(ad_owner *owner, ad_device device);
+ * this thread. `written` is the sync of the memory's content, for which the
+ * consumer may not have waited; NULL: the legacy stream waits for it. Does
+ * nothing on devices without a legacy stream. Cannot fail: where the stream
+ * cannot be recorded, the memory waits for the whole context. */
+void ad_owner_record_unnamed(ad_owner *owner, ad_device device,
+                             ad_sync *written);
 
 #endif /* AD_ORDER_DEVICE_OWNER_H */

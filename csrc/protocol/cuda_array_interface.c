@@ -211,7 +211,7 @@ export_stream(ad_state *state, const ad_tensor *tensor,
         return ad_interface_failed(state, rules, &err);
     }
     /* Such consumers also drop the object while their work is pending. */
-    ad_owner_record_unnamed(tensor->owner, tensor->device);
+    ad_owner_record_unnamed(tensor->owner, tensor->device, NULL);
     if (is_done) {
         return Py_NewRef(Py_None);
     }

@@ -520,7 +520,7 @@ test_owners_are_found_however_deep(void)
     }
     CHECK(ad_owner_records(owner));
     record_on(owner, IN_ORDER, S);
-    ad_owner_record_unnamed(owner, (ad_device){IN_ORDER, 0});
+    ad_owner_record_unnamed(owner, (ad_device){IN_ORDER, 0}, NULL);
     ad_owner_unref(owner);
     CHECK_INT(mock_count().records, 2);
     CHECK_INT(atomic_load(&n_released), 0);
@@ -543,7 +543,7 @@ test_without_memory_for_the_search_nothing_is_released_early(void)
         ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 0), S, NULL, NULL),
         AD_ERR_MEMORY);
     check_fail_nth(1);
-    ad_owner_record_unnamed(owner, (ad_device){IN_ORDER, 0});
+    ad_owner_record_unnamed(owner, (ad_device){IN_ORDER, 0}, NULL);
     CHECK(check_failed_once());
     check_fail_nth(0);
     ad_owner_unref(owner);

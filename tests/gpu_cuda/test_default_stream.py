@@ -114,6 +114,17 @@ def test_own_memory_is_freed_behind_such_a_consumer(standin):
     assert reader.result() == NEW.tolist()
 
 
+def test_own_memory_is_not_freed_before_it_is_written(standin):
+    """The consumer, whose stream is non-blocking, gives it back without any work on it."""
+    source, idle = ad.tensor(np.zeros(1 << 23)).to("cuda:0"), Stream()
+    source.synchronize()
+    copy = ad.tensor(source, copy=True)
+    taken = ArrowColumn(copy, idle.handle)
+    del copy
+    del taken
+    source.synchronize()
+
+
 def test_release_by_a_consumer_during_a_capture_of_a_blocking_stream():
     """No event can be recorded on the legacy stream until its end."""
     taken = exported(Watched(NEW), 1)
