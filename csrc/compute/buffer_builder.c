@@ -120,7 +120,9 @@ ad_builder_read(ad_builder *self, const void *source, int64_t from,
 ad_status
 ad_builder_share(ad_builder *self, ad_owner *owner, ad_error *err)
 {
-    self->session.has_begun = self->session.backend != NULL;
+    if (self->session.backend != NULL) {
+        self->session.progress = AD_SESSION_BEGUN;
+    }
     return ad_builder_keep(self, ad_owner_ref(owner), err);
 }
 

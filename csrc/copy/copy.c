@@ -280,17 +280,17 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
         .sync = tensor->sync,
         .target = target,
         .stream = stream,
-        .may_go_via_host = true,
         .is_borrowed = true,
         .operation = operation,
     };
     bool from_host = ad_is_host_memory(tensor->device);
     ad_session session;
+    bool is_open;
     void *data = NULL;
     ad_owner *owner = NULL;
     ad_sync *sync = NULL;
-    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
-    if (session.via_host) {
+    AD_RETURN_IF_ERR(ad_session_try_open(&request, &is_open, &session, err));
+    if (!is_open) {
         return copy_via_host(tensor, target, stream, order, false, out, err);
     }
     ad_session_begin_calls(&session);

@@ -432,18 +432,19 @@ copy_on_stream(const ad_array *array, ad_device target,
         .sync = array->sync,
         .target = target,
         .stream = stream,
-        .may_go_via_host = true,
         .non_blocking = ahead != NULL,
         .is_borrowed = is_borrowed,
         .operation = operation,
     };
     job self = {
         .map = {take_pieces}, .device = target, .is_ahead = ahead != NULL};
+    bool is_open;
     if (ad_session_is_via_host(array->device, target)) {
         return copy_via_host(array, target, stream, out, err);
     }
-    AD_RETURN_IF_ERR(ad_session_open(&request, &self.session, err));
-    if (self.session.via_host) {
+    AD_RETURN_IF_ERR(
+        ad_session_try_open(&request, &is_open, &self.session, err));
+    if (!is_open) {
         return copy_via_host(array, target, stream, out, err);
     }
     /* The plan reads sizes in this session if no stream was given and the

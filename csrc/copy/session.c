@@ -163,14 +163,13 @@ is_foreign_context(const ad_session *self)
  * work can run there. */
 static ad_status
 cross_contexts(ad_session *self, const ad_session_request *request,
-               ad_error *err)
+               bool *is_open, ad_error *err)
 {
     bool is_given = request->stream != NULL && request->stream->is_given;
     bool stays = is_cpu(request->target) ||
                  ad_device_equal(request->source, request->target);
-    if (request->may_go_via_host &&
-        (is_given ? !is_cpu(request->target) : !stays)) {
-        self->via_host = true;
+    if (is_open != NULL && (is_given ? !is_cpu(request->target) : !stays)) {
+        *is_open = false;
         return AD_OK;
     }
     if (!is_given && stays) {
@@ -236,9 +235,10 @@ open_backend(const ad_session_request *request, const struct ad_backend **out,
     return status;
 }
 
-ad_status
-ad_session_open(const ad_session_request *request, ad_session *out,
-                ad_error *err)
+/* Without `is_open` the caller cannot copy through the host. */
+static ad_status
+open_session(const ad_session_request *request, bool *is_open, ad_session *out,
+             ad_error *err)
 {
     ad_context expected;
     *out = (ad_session){
@@ -248,21 +248,27 @@ ad_session_open(const ad_session_request *request, ad_session *out,
         .to_host =
             ad_host_accessible(request->target) && !request->non_blocking,
     };
-    out->is_borrowed =
-        is_cpu(request->source) && request->is_borrowed && !out->to_host;
+    if (is_cpu(request->source) && request->is_borrowed && !out->to_host) {
+        out->reading = AD_READS_BORROWED;
+    }
     /* A non-blocking session does not query its stream. It treats the stream
      * as busy, so pageable memory is staged. */
-    out->has_queried = request->non_blocking;
+    out->activity = request->non_blocking ? AD_STREAM_BUSY : AD_STREAM_UNKNOWN;
     if (ad_host_accessible(request->source) && is_cpu(request->target)) {
         return ad_sync_wait(request->sync, request->operation, err);
     }
     AD_RETURN_IF_ERR(open_backend(request, &out->backend, err));
-    out->is_pageable = is_cpu(request->source) &&
-                       (out->backend->capabilities & AD_CAP_STAGES) != 0;
+    if (out->reading == AD_READS_FREELY && is_cpu(request->source) &&
+        (out->backend->capabilities & AD_CAP_STAGES) != 0) {
+        out->reading = AD_READS_PAGEABLE;
+    }
     AD_RETURN_IF_ERR(find_contexts(out, request, &expected, err));
     AD_RETURN_IF_ERR(choose_stream(out, request, expected, err));
     if (is_foreign_context(out)) {
-        AD_RETURN_IF_ERR(cross_contexts(out, request, err));
+        AD_RETURN_IF_ERR(cross_contexts(out, request, is_open, err));
+        if (is_open != NULL && !*is_open) {
+            return AD_OK;
+        }
     }
     if (!ad_is_host_memory(request->target)) {
         out->target = out->context;
@@ -271,14 +277,28 @@ ad_session_open(const ad_session_request *request, ad_session *out,
         out->memory.device = request->target;
         out->memory.handle = out->context.handle;
     }
-    if (out->is_borrowed || (ad_is_host_memory(request->source) &&
-                             ad_is_host_memory(request->target))) {
+    if (out->reading == AD_READS_BORROWED ||
+        (ad_is_host_memory(request->source) &&
+         ad_is_host_memory(request->target))) {
         /* The host copies, or may have to. */
         return ad_sync_wait(request->sync, request->operation, err);
     }
-    return out->via_host
-               ? AD_OK
-               : order_after(out, request->sync, request->operation, err);
+    return order_after(out, request->sync, request->operation, err);
+}
+
+ad_status
+ad_session_open(const ad_session_request *request, ad_session *out,
+                ad_error *err)
+{
+    return open_session(request, NULL, out, err);
+}
+
+ad_status
+ad_session_try_open(const ad_session_request *request, bool *is_open,
+                    ad_session *out, ad_error *err)
+{
+    *is_open = true;
+    return open_session(request, is_open, out, err);
 }
 
 static ad_status
@@ -317,23 +337,28 @@ ad_session_use(ad_session *self, const ad_session_request *memory,
 
 /* --- operations ---------------------------------------------------------- */
 
-/* Queries whether the stream is idle. If it is, a copy on it runs at once. */
+/* Queries once whether the stream is idle. If it is, a copy on it runs at once. */
 static ad_status
 query_stream(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
+    bool is_idle;
+    if (self->activity != AD_STREAM_UNKNOWN) {
+        return AD_OK;
+    }
     /* An idle stream of the user's may still wait for the legacy stream, and
      * only an event shows that. */
-    self->is_idle = self->has_queried =
-        self->is_own_stream &&
-        self->backend->stream_is_idle(self->context, self->stream);
-    if (self->is_idle) {
+    if (self->is_own_stream &&
+        self->backend->stream_is_idle(self->context, self->stream)) {
+        self->activity = AD_STREAM_IDLE;
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
-    ad_status status = ad_sync_query_soon(sync, &self->is_idle, err);
+    ad_status status = ad_sync_query_soon(sync, &is_idle, err);
     ad_sync_unref(sync);
-    self->has_queried = status == AD_OK;
+    if (status == AD_OK) {
+        self->activity = is_idle ? AD_STREAM_IDLE : AD_STREAM_BUSY;
+    }
     return status;
 }
 
@@ -342,7 +367,7 @@ ad_session_allocate(ad_session *self, int64_t nbytes, void **data,
                     ad_owner **owner, ad_error *err)
 {
     /* The allocation is work on the stream, too. */
-    if (self->is_borrowed && !self->has_queried) {
+    if (self->reading == AD_READS_BORROWED) {
         AD_RETURN_IF_ERR(query_stream(self, err));
     }
     if (!is_cpu(self->memory.device)) {
@@ -376,6 +401,14 @@ drop_last_event(ad_session *self)
     }
 }
 
+static void
+begin(ad_session *self)
+{
+    if (self->progress == AD_SESSION_OPEN) {
+        self->progress = AD_SESSION_BEGUN;
+    }
+}
+
 static ad_status
 enqueue(ad_session *self, const ad_block_copy *copy, ad_error *err)
 {
@@ -394,7 +427,7 @@ static bool
 may_block_in_copy(const ad_session *self)
 {
     return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
-           (!self->has_begun &&
+           (self->progress == AD_SESSION_OPEN &&
             ad_backend_wait_helps(self->backend, self->context.device.id));
 }
 
@@ -405,14 +438,16 @@ wait_before_copy(ad_session *self, ad_error *err)
 {
     ad_sync *sync;
     /* On the stream for reads there is nothing but other reads. */
-    if (self->has_waited || !self->to_host || is_on_stream_for_reads(self) ||
-        !may_block_in_copy(self)) {
+    if (self->progress == AD_SESSION_WAITED || !self->to_host ||
+        is_on_stream_for_reads(self) || !may_block_in_copy(self)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
     ad_status status = ad_sync_wait(sync, "a copy to the host", err);
     ad_sync_unref(sync);
-    self->has_waited = status == AD_OK;
+    if (status == AD_OK) {
+        self->progress = AD_SESSION_WAITED;
+    }
     return status;
 }
 
@@ -424,13 +459,12 @@ wait_before_copy(ad_session *self, ad_error *err)
 static ad_status
 stage(ad_session *self, ad_block_copy *copy, ad_error *err)
 {
-    if (self->is_borrowed && !self->has_queried) {
+    if (self->reading == AD_READS_BORROWED) {
         AD_RETURN_IF_ERR(query_stream(self, err));
     }
-    bool is_staged = self->is_borrowed || self->is_pageable;
-    return is_staged && self->has_queried && !self->is_idle
+    return self->reading != AD_READS_FREELY && self->activity == AD_STREAM_BUSY
                ? ad_staging_add(&self->staging, self->context, copy,
-                                !self->is_borrowed, err)
+                                self->reading == AD_READS_PAGEABLE, err)
                : AD_OK;
 }
 
@@ -456,7 +490,7 @@ ad_session_copy(ad_session *self, const ad_block_copy *asked, ad_error *err)
     if (to_host) {
         AD_RETURN_IF_ERR(wait_before_copy(self, err));
     }
-    self->has_begun = true;
+    begin(self);
     if (!from_host && !to_host) {
         return enqueue(self, copy, err);
     }
@@ -498,7 +532,7 @@ static ad_status
 launch_on_device(ad_session *self, const ad_launch *launch, ad_error *err)
 {
     const struct ad_backend *backend = self->backend;
-    self->has_begun = true;
+    begin(self);
     drop_last_event(self);
     /* The first launch may build the kernels. */
     void *saved = ad_wait_begin();
@@ -584,19 +618,29 @@ ad_session_pinned(ad_session *self, int64_t nbytes)
                : NULL;
 }
 
+/* The host waits until the borrowed memory itself is read. */
+static bool
+is_awaited(const ad_session *self)
+{
+    return self->reading == AD_READS_BORROWED &&
+           self->activity == AD_STREAM_IDLE;
+}
+
 /* Ensures that borrowed memory itself is not read after the return. */
 static ad_status
 finish_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
 {
-    if (!self->is_borrowed) {
+    if (self->reading != AD_READS_BORROWED) {
         keep_until_read(self, host, sync);
-    } else if (self->is_idle) {
+    } else if (is_awaited(self)) {
         ad_status status =
             self->backend->runs_on_host(self->context.device.id)
                 ? ad_sync_wait_briefly(sync, err)
                 : ad_sync_wait(sync, "a copy from the host", err);
         /* ad_session_abandon() does not repeat an interrupted wait. */
-        self->is_idle = status != AD_ERR_INTERRUPTED;
+        if (status == AD_ERR_INTERRUPTED) {
+            self->activity = AD_STREAM_BUSY;
+        }
         AD_RETURN_IF_ERR(status);
     }
     /* What a copy to the host writes is the caller's. */
@@ -639,11 +683,11 @@ ad_status
 ad_session_mark_end(ad_session *self, ad_error *err)
 {
     bool unused;
-    if (!self->has_begun) {
+    if (self->progress == AD_SESSION_OPEN) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(record_end(self, &self->end, err));
-    return self->to_host || (self->is_borrowed && self->is_idle)
+    return self->to_host || is_awaited(self)
                ? ad_sync_query(self->end, &unused, err)
                : AD_OK;
 }
@@ -654,7 +698,7 @@ ad_session_finish(ad_session *self, ad_owner *host, ad_sync **out,
 {
     ad_sync *sync = self->end;
     *out = NULL;
-    if (!self->has_begun) {
+    if (self->progress == AD_SESSION_OPEN) {
         return AD_OK;
     }
     self->end = NULL;
@@ -670,7 +714,7 @@ ad_session_finish(ad_session *self, ad_owner *host, ad_sync **out,
         *out = sync;
         return AD_OK;
     }
-    ad_status status = self->has_waited
+    ad_status status = self->progress == AD_SESSION_WAITED
                            ? ad_sync_wait_briefly(sync, err)
                            : ad_sync_wait(sync, "a copy to the host", err);
     ad_sync_unref(sync);
@@ -682,7 +726,7 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
                    ad_owner *target)
 {
     ad_sync *sync = NULL;
-    if (!self->has_begun) {
+    if (self->progress == AD_SESSION_OPEN) {
         return;
     }
     drop_last_event(self);
@@ -693,7 +737,7 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     }
     /* Borrowed memory must not be read after the return, also after a
      * failure. */
-    if (sync != NULL && self->is_borrowed && self->is_idle &&
+    if (sync != NULL && is_awaited(self) &&
         ad_sync_wait_briefly(sync, NULL) != AD_OK) {
         ad_sync_unref(sync);
         sync = NULL;

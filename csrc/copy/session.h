@@ -17,11 +17,38 @@ typedef struct ad_session_request {
     bool others_pending; /* memory for ad_session_use() is not ready */
     ad_device target;
     const ad_stream_choice *stream; /* may be NULL */
-    bool may_go_via_host;           /* see via_host */
     bool non_blocking;              /* the host does not wait, see to_host */
     bool is_borrowed; /* CPU memory may change once the call has returned */
     const char *operation; /* for messages: "a copy" */
 } ad_session_request;
+
+/* The CPU memory that a device reads:
+ *
+ * | state    | bytes are staged     | the memory itself is read            |
+ * |----------|----------------------|--------------------------------------|
+ * | FREELY   | never                | until the end of the work            |
+ * | PAGEABLE | if the stream is busy| until the end of the work            |
+ * | BORROWED | if the stream is busy| until ad_session_finish() at most    |
+ */
+typedef enum ad_session_reading {
+    AD_READS_FREELY,   /* the runtime does not stage it, or there is none */
+    AD_READS_PAGEABLE, /* the runtime stages it, and the call may block */
+    AD_READS_BORROWED  /* the caller may change it after the return */
+} ad_session_reading;
+
+/* The stream, as far as it is known when the first CPU memory is read. */
+typedef enum ad_session_activity {
+    AD_STREAM_UNKNOWN, /* not queried yet */
+    AD_STREAM_BUSY,    /* the bytes are staged */
+    AD_STREAM_IDLE     /* a copy runs at once, and the host waits for it */
+} ad_session_activity;
+
+/* The work of the session. Each state follows the one before it. */
+typedef enum ad_session_progress {
+    AD_SESSION_OPEN,  /* the runtime has no work of the session */
+    AD_SESSION_BEGUN, /* it has: memory is kept until the work is done */
+    AD_SESSION_WAITED /* the host has waited for what was before a copy to it */
+} ad_session_progress;
 
 typedef struct ad_session {
     const struct ad_backend *backend; /* NULL: host to host */
@@ -34,18 +61,13 @@ typedef struct ad_session {
     ad_context target;
     ad_context memory; /* where the result is allocated; AD_CPU: malloc */
     bool to_host;      /* the host waits for the result */
-    bool via_host;     /* the contexts cannot access each other's memory */
-    bool is_pageable;  /* the source is CPU memory that the runtime stages */
-    bool is_borrowed;  /* of the request, for CPU memory that a device reads */
-    bool has_queried;  /* is_idle is known */
-    bool is_idle;      /* the stream was idle when the copy of borrowed memory
-                         began: the host waits for the copy */
+    ad_session_reading reading;
+    ad_session_activity activity;
+    ad_session_progress progress;
     struct ad_staging_buffer *staging; /* which copies read or write */
-    bool has_begun;  /* the runtime has work of this session */
-    bool has_waited; /* the host has waited for the earlier work */
-    ad_sync *end;    /* see ad_session_mark_end */
-    ad_event last;   /* event of the last operation, where operations have
-                        events; else NULL */
+    ad_sync *end;                      /* see ad_session_mark_end */
+    ad_event last; /* event of the last operation, where operations have
+                      events; else NULL */
 } ad_session;
 
 /* New memory, with its own references to the owner and the event. */
@@ -83,11 +105,15 @@ bool ad_session_is_via_host(ad_device source, ad_device target);
 
 /* Opens a session of the runtime's copy, or of the host's. Chooses a stream
  * and orders it after the source (host to host: waits). Refused while the
- * stream is being captured. If the request has `may_go_via_host`, *out may
- * have `via_host`. The session is not open then, and the caller copies through
- * the host. */
+ * stream is being captured. */
 AD_MUST_CHECK ad_status ad_session_open(const ad_session_request *request,
                                         ad_session *out, ad_error *err);
+
+/* The same for a caller that can copy through the host. *is_open is false, and
+ * there is no session, where no stream can access both memories. */
+AD_MUST_CHECK ad_status ad_session_try_open(const ad_session_request *request,
+                                            bool *is_open, ad_session *out,
+                                            ad_error *err);
 
 /* Allocates memory on the target; for 0 bytes *data is NULL. */
 AD_MUST_CHECK ad_status ad_session_allocate(ad_session *session,

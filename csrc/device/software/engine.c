@@ -1,93 +1,48 @@
-/* Start, fork, exit and waiting; and the calls that concern all parts. */
-#include "device/software/engine_internal.h"
+/* Queues and events of the engine, its start and end, and the calls of front
+ * ends. One lock, engine.lock, guards everything here unless its comment says
+ * otherwise. A function whose name ends in _locked is called with the lock
+ * held.
+ */
+#include "device/software/engine_memory.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/list.h"
 #include "base/process.h"
 
 /* The condition is initialised at the start, since a static initialiser cannot
  * choose its clock. */
-struct ad_engine_globals ad_engine_ = {
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t progress; /* a mark or a queue advanced */
+    int n_waiting;           /* threads waiting on `progress` */
+    int64_t patience;        /* ms; < 0: endless */
+    atomic_int n_devices;    /* readable without the lock */
+    atomic_bool is_forked;   /* the same */
+    bool is_quitting;
+} engine = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .patience = -1,
 };
 
-/* --- start, fork, exit --------------------------------------------------- */
+/* --- locking and waiting ------------------------------------------------- */
 
-/* A child has no workers, and the lock may be held by a thread that does not
- * exist there. So the child never takes it. */
-static void
-on_fork(void)
+bool
+ad_engine_is_forked(void)
 {
-    atomic_store(&ad_engine_.is_forked, true);
-}
-
-static ad_child_hook child_hook = {.run = on_fork};
-
-static void
-on_exit_(void)
-{
-    if (ad_engine_lock() == AD_ENGINE_OK) {
-        ad_engine_.is_quitting = true;
-        ad_engine_queues_quit_locked();
-        ad_engine_progress_locked();
-        ad_engine_unlock();
-    }
-}
-
-static int
-start_locked(void)
-{
-    int status = ad_engine_arena_start_locked();
-    if (status != AD_ENGINE_OK) {
-        return status;
-    }
-    if (ad_cond_init_monotonic(&ad_engine_.progress) != 0) {
-        return AD_ENGINE_OUT_OF_MEMORY;
-    }
-    if (ad_process_add_child_hook(&child_hook) != 0 || atexit(on_exit_) != 0) {
-        return AD_ENGINE_OUT_OF_MEMORY;
-    }
-    return AD_ENGINE_OK;
-}
-
-int
-ad_engine_start(int n_devices)
-{
-    if (ad_engine_is_forked()) {
-        return AD_ENGINE_FORKED;
-    }
-    if (n_devices < 1 || n_devices > AD_ENGINE_MAX_DEVICES) {
-        return AD_ENGINE_INVALID_VALUE;
-    }
-    pthread_mutex_lock(&ad_engine_.lock);
-    int status = AD_ENGINE_OK;
-    int n = atomic_load(&ad_engine_.n_devices);
-    if (n == 0) {
-        status = start_locked();
-    }
-    if (status == AD_ENGINE_OK && n < n_devices) {
-        atomic_store(&ad_engine_.n_devices, n_devices);
-    }
-    pthread_mutex_unlock(&ad_engine_.lock);
-    return status;
+    return atomic_load(&engine.is_forked);
 }
 
 int
 ad_engine_n_devices(void)
 {
-    return ad_engine_is_forked() ? 0 : atomic_load(&ad_engine_.n_devices);
+    return ad_engine_is_forked() ? 0 : atomic_load(&engine.n_devices);
 }
-
-bool
-ad_engine_is_forked(void)
-{
-    return atomic_load(&ad_engine_.is_forked);
-}
-
-/* --- locking and waiting ------------------------------------------------- */
 
 int
 ad_engine_lock(void)
@@ -95,10 +50,10 @@ ad_engine_lock(void)
     if (ad_engine_is_forked()) {
         return AD_ENGINE_FORKED;
     }
-    if (atomic_load(&ad_engine_.n_devices) == 0) {
+    if (atomic_load(&engine.n_devices) == 0) {
         return AD_ENGINE_NOT_STARTED;
     }
-    pthread_mutex_lock(&ad_engine_.lock);
+    pthread_mutex_lock(&engine.lock);
     return AD_ENGINE_OK;
 }
 
@@ -117,61 +72,1208 @@ ad_engine_lock_device(int device)
 void
 ad_engine_unlock(void)
 {
-    pthread_mutex_unlock(&ad_engine_.lock);
+    pthread_mutex_unlock(&engine.lock);
 }
 
-int64_t
-ad_engine_now(void)
+/* Of the monotonic clock. */
+static int64_t
+now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-int64_t
-ad_engine_deadline_locked(int64_t timeout_ms)
+/* The time at which a wait of timeout_ms ends. INT64_MAX: never. */
+static int64_t
+deadline_locked(int64_t timeout_ms)
 {
-    int64_t wait = timeout_ms < 0 ? ad_engine_.patience : timeout_ms;
-    int64_t now = ad_engine_now();
+    int64_t wait = timeout_ms < 0 ? engine.patience : timeout_ms;
+    int64_t now = now_ns();
     if (wait < 0 || wait > (INT64_MAX - now) / 1000000) {
         return INT64_MAX;
     }
     return now + wait * 1000000;
 }
 
-void
-ad_engine_sleep_locked(pthread_cond_t *cond, int64_t deadline)
+static void
+sleep_locked(pthread_cond_t *cond, int64_t deadline)
 {
     if (deadline == INT64_MAX) {
-        pthread_cond_wait(cond, &ad_engine_.lock);
+        pthread_cond_wait(cond, &engine.lock);
         return;
     }
     struct timespec until = {
         .tv_sec = (time_t)(deadline / 1000000000),
         .tv_nsec = (long)(deadline % 1000000000),
     };
-    pthread_cond_timedwait(cond, &ad_engine_.lock, &until);
+    pthread_cond_timedwait(cond, &engine.lock, &until);
 }
 
-bool
-ad_engine_await_locked(int64_t deadline)
+/* Sleep until there is progress, or until the deadline. False at the deadline,
+ * and at once while the process exits, since there is no progress any more. */
+static bool
+await_progress_locked(int64_t deadline)
 {
-    if (ad_engine_.is_quitting ||
-        (deadline != INT64_MAX && ad_engine_now() >= deadline)) {
+    if (engine.is_quitting ||
+        (deadline != INT64_MAX && now_ns() >= deadline)) {
         return false;
     }
-    ad_engine_.n_waiting++;
-    ad_engine_sleep_locked(&ad_engine_.progress, deadline);
-    ad_engine_.n_waiting--;
+    engine.n_waiting++;
+    sleep_locked(&engine.progress, deadline);
+    engine.n_waiting--;
     return true;
 }
 
-void
-ad_engine_progress_locked(void)
+static void
+signal_progress_locked(void)
 {
-    if (ad_engine_.n_waiting > 0) {
-        pthread_cond_broadcast(&ad_engine_.progress);
+    if (engine.n_waiting > 0) {
+        pthread_cond_broadcast(&engine.progress);
     }
+}
+
+/* --- handles ------------------------------------------------------------- */
+
+/* The handle of slot `index`: tag in bits 56-62, then 32 bits of generation,
+ * then the index. */
+static uint64_t
+make_handle(uint64_t tag, uint32_t generation, size_t index)
+{
+    return tag << 56 | (uint64_t)generation << 24 | index;
+}
+
+static size_t
+index_of_handle(uint64_t handle)
+{
+    return handle & 0xffffff;
+}
+
+enum {
+    MAX_HANDLES = 1 << 24
+};
+
+/* --- marks --------------------------------------------------------------- */
+
+/* A point in a queue's work. Events and waiting queues hold references. So an
+ * event can be recorded again or destroyed while others wait for its earlier
+ * record. */
+typedef struct queue_mark {
+    size_t n_refs;
+    bool is_done;
+    bool is_armed; /* only ad_engine_event_fire completes it */
+    int error;
+    int64_t time; /* of completion */
+} queue_mark;
+
+/* The caller owns the one reference. NULL: no memory. */
+static queue_mark *
+new_mark(void)
+{
+    queue_mark *mark = calloc(1, sizeof(*mark));
+    if (mark != NULL) {
+        mark->n_refs = 1;
+    }
+    return mark;
+}
+
+static queue_mark *
+ref_mark_locked(queue_mark *mark)
+{
+    if (mark != NULL) {
+        mark->n_refs++;
+    }
+    return mark;
+}
+
+static void
+unref_mark_locked(queue_mark *mark)
+{
+    if (mark != NULL && --mark->n_refs == 0) {
+        free(mark);
+    }
+}
+
+static void
+complete_mark_locked(queue_mark *mark, int error)
+{
+    if (!mark->is_done) {
+        mark->is_done = true;
+        mark->is_armed = false;
+        mark->error = error;
+        mark->time = now_ns();
+        signal_progress_locked();
+    }
+}
+
+/* --- queues -------------------------------------------------------------- */
+
+/* Tag of queue handles. */
+enum {
+    QUEUE_TAG = 0x51
+};
+
+typedef enum op_kind {
+    OP_WORK,
+    OP_MARK, /* complete `mark` */
+    OP_WAIT  /* wait for `mark` */
+} op_kind;
+
+typedef struct op {
+    struct op *next;
+    op_kind kind;
+    ad_engine_work work;
+    void *arg;
+    queue_mark *mark;   /* a reference */
+    int64_t not_before; /* 0: the delay has not begun */
+} op;
+
+/* A slot. Later queues reuse it, and it is never freed. Reuse does not reset
+ * the three counters, so that a wait for an earlier queue stays correct. */
+typedef struct queue {
+    uint64_t handle; /* 0: not live; pending work may still run */
+    uint32_t generation;
+    size_t index;
+    bool is_used; /* live, or its worker still runs */
+    bool has_worker;
+    int device;
+    void *tag;
+    void *data;
+    pthread_cond_t wake; /* new work, an opened gate, or the end */
+    op *first;
+    op *last;
+    uint64_t n_submitted;
+    uint64_t n_begun;
+    uint64_t n_done;
+    int n_holds;
+    int n_steps;   /* operations that may pass the closed gate */
+    int64_t delay; /* us */
+    int error;     /* first error of its work */
+} queue;
+
+static AD_LIST(queue *) queues;
+
+static queue *
+find_queue_locked(uint64_t handle)
+{
+    size_t index = index_of_handle(handle);
+    if (handle == 0 || index >= queues.n) {
+        return NULL;
+    }
+    queue *q = queues.items[index];
+    return q->handle == handle ? q : NULL;
+}
+
+/* Lock and look up. The lock is held only if this returns OK. */
+static int
+lock_queue(uint64_t handle, queue **out)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    *out = find_queue_locked(handle);
+    if (*out == NULL) {
+        ad_engine_unlock();
+        return AD_ENGINE_INVALID_QUEUE;
+    }
+    return AD_ENGINE_OK;
+}
+
+static queue *
+new_slot_locked(void)
+{
+    if (queues.n == MAX_HANDLES ||
+        ad_list_reserve(&queues, 1, NULL) != AD_OK) {
+        return NULL;
+    }
+    queue *q = calloc(1, sizeof(*q));
+    if (q == NULL || ad_cond_init_monotonic(&q->wake) != 0) {
+        free(q);
+        return NULL;
+    }
+    q->index = queues.n;
+    queues.items[queues.n++] = q;
+    return q;
+}
+
+static queue *
+take_slot_locked(void)
+{
+    for (size_t i = 0; i < queues.n; i++) {
+        if (!queues.items[i]->is_used) {
+            return queues.items[i];
+        }
+    }
+    return new_slot_locked();
+}
+
+int
+ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out)
+{
+    int status = ad_engine_lock_device(device);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    queue *q = take_slot_locked();
+    if (q == NULL) {
+        status = AD_ENGINE_OUT_OF_MEMORY;
+    } else {
+        q->handle = make_handle(QUEUE_TAG, ++q->generation, q->index);
+        q->is_used = true;
+        q->device = device;
+        q->tag = tag;
+        q->data = data;
+        q->n_holds = 0;
+        q->n_steps = 0;
+        q->delay = 0;
+        q->error = AD_ENGINE_OK;
+        *out = q->handle;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_queue_destroy(uint64_t handle)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    q->handle = 0;
+    q->n_holds = 0;
+    if (q->has_worker) {
+        pthread_cond_signal(&q->wake);
+    } else {
+        q->is_used = false;
+    }
+    ad_engine_unlock();
+    return AD_ENGINE_OK;
+}
+
+/* --- the worker of a queue ----------------------------------------------- */
+
+/* The next operation that is due. NULL: the thread ends. */
+static op *
+await_op_locked(queue *q)
+{
+    for (;;) {
+        op *o = q->first;
+        int64_t deadline = INT64_MAX;
+        if (engine.is_quitting || (o == NULL && q->handle == 0)) {
+            return NULL;
+        }
+        if (o != NULL && q->n_steps > 0) {
+            q->n_steps--;
+            return o;
+        }
+        if (o != NULL && q->n_holds == 0) {
+            if (o->kind != OP_WORK || q->delay == 0) {
+                return o;
+            }
+            int64_t now = now_ns();
+            if (o->not_before == 0) {
+                o->not_before = now + q->delay * 1000;
+            }
+            if (now >= o->not_before) {
+                return o;
+            }
+            deadline = o->not_before;
+        }
+        sleep_locked(&q->wake, deadline);
+    }
+}
+
+static int
+work_status(int result)
+{
+    bool is_known = result >= 0 && result < AD_ENGINE_N_STATUS;
+    return is_known ? result : AD_ENGINE_WORK_FAILED;
+}
+
+/* Releases the lock while it works or waits. */
+static void
+run_op_locked(queue *q, op *o)
+{
+    int status = AD_ENGINE_OK;
+    switch (o->kind) {
+        case OP_WORK:
+            ad_engine_unlock();
+            status = work_status(o->work(o->arg));
+            pthread_mutex_lock(&engine.lock);
+            break;
+        case OP_MARK:
+            complete_mark_locked(o->mark, q->error);
+            break;
+        case OP_WAIT:
+            while (!o->mark->is_done && !engine.is_quitting) {
+                await_progress_locked(INT64_MAX);
+            }
+            /* An error of the awaited work carries over to this queue. */
+            status = o->mark->error;
+            break;
+    }
+    if (q->error == AD_ENGINE_OK) {
+        q->error = status;
+    }
+}
+
+static void *
+worker_main(void *arg)
+{
+    queue *q = arg;
+    pthread_mutex_lock(&engine.lock);
+    for (;;) {
+        op *o = await_op_locked(q);
+        if (o == NULL) {
+            break;
+        }
+        q->first = o->next;
+        if (q->first == NULL) {
+            q->last = NULL;
+        }
+        q->n_begun++;
+        run_op_locked(q, o);
+        unref_mark_locked(o->mark);
+        free(o);
+        q->n_done++;
+        signal_progress_locked();
+    }
+    q->has_worker = false;
+    q->is_used = q->handle != 0 || q->first != NULL;
+    ad_engine_unlock();
+    return NULL;
+}
+
+static void
+quit_queues_locked(void)
+{
+    for (size_t i = 0; i < queues.n; i++) {
+        pthread_cond_signal(&queues.items[i]->wake);
+    }
+}
+
+/* --- submitting ---------------------------------------------------------- */
+
+/* Takes a reference to the mark of `what`. */
+static int
+push_locked(queue *q, op what)
+{
+    op *o = malloc(sizeof(*o));
+    if (o == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    /* Detached, so that no thread has to join it. */
+    if (!q->has_worker && ad_thread_start(worker_main, q, NULL) != 0) {
+        free(o);
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    q->has_worker = true;
+    *o = what;
+    ref_mark_locked(o->mark);
+    if (q->last != NULL) {
+        q->last->next = o;
+    } else {
+        q->first = o;
+    }
+    q->last = o;
+    q->n_submitted++;
+    pthread_cond_signal(&q->wake);
+    return AD_ENGINE_OK;
+}
+
+/* Append an operation that completes `mark`. Takes a reference of its own. */
+static int
+push_mark_locked(uint64_t handle, queue_mark *mark)
+{
+    queue *q = find_queue_locked(handle);
+    if (q == NULL) {
+        return AD_ENGINE_INVALID_QUEUE;
+    }
+    /* Behind a closed gate the mark is pending even if the queue is idle. */
+    if (q->n_done == q->n_submitted && q->n_holds == 0) {
+        complete_mark_locked(mark, q->error);
+        return AD_ENGINE_OK;
+    }
+    return push_locked(q, (op){.kind = OP_MARK, .mark = mark});
+}
+
+/* Append an operation that waits for `mark`. A NULL or completed mark needs
+ * none. */
+static int
+push_wait_locked(uint64_t handle, queue_mark *mark)
+{
+    queue *q = find_queue_locked(handle);
+    if (q == NULL) {
+        return AD_ENGINE_INVALID_QUEUE;
+    }
+    if (mark == NULL || (mark->is_done && mark->error == AD_ENGINE_OK)) {
+        return AD_ENGINE_OK;
+    }
+    return push_locked(q, (op){.kind = OP_WAIT, .mark = mark});
+}
+
+int
+ad_engine_enqueue(uint64_t handle, ad_engine_work work, void *arg)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status == AD_ENGINE_OK) {
+        status =
+            push_locked(q, (op){.kind = OP_WORK, .work = work, .arg = arg});
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+int
+ad_engine_queue_wait_queue(uint64_t handle, uint64_t other)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    queue_mark *mark = new_mark();
+    if (find_queue_locked(handle) == NULL) {
+        status = AD_ENGINE_INVALID_QUEUE;
+    } else if (mark == NULL) {
+        status = AD_ENGINE_OUT_OF_MEMORY;
+    } else {
+        status = push_mark_locked(other, mark);
+    }
+    if (status == AD_ENGINE_OK) {
+        status = push_wait_locked(handle, mark);
+    }
+    unref_mark_locked(mark);
+    ad_engine_unlock();
+    return status;
+}
+
+/* --- waiting for queues -------------------------------------------------- */
+
+/* Wait until all work submitted by now is done. Ignores the queue's error. */
+static int
+drain_locked(queue *q, int64_t deadline)
+{
+    uint64_t target = q->n_submitted;
+    while (q->n_done < target) {
+        if (!await_progress_locked(deadline)) {
+            return AD_ENGINE_TIMEOUT;
+        }
+    }
+    return AD_ENGINE_OK;
+}
+
+int
+ad_engine_queue_query(uint64_t handle)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status == AD_ENGINE_OK) {
+        status = q->n_done == q->n_submitted ? q->error : AD_ENGINE_NOT_READY;
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+int
+ad_engine_queue_synchronize(uint64_t handle, int64_t timeout_ms)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    status = drain_locked(q, deadline_locked(timeout_ms));
+    if (status == AD_ENGINE_OK && q->handle == handle) {
+        status = q->error;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+static bool
+is_of(const queue *q, int device, const void *tag)
+{
+    return q->is_used && (device < 0 || q->device == device) &&
+           (tag == NULL || q->tag == tag);
+}
+
+int
+ad_engine_synchronize(int device, const void *tag, int64_t timeout_ms)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (device >= ad_engine_n_devices()) {
+        ad_engine_unlock();
+        return AD_ENGINE_INVALID_DEVICE;
+    }
+    int64_t deadline = deadline_locked(timeout_ms);
+    int first_error = AD_ENGINE_OK;
+    for (size_t i = 0; status == AD_ENGINE_OK && i < queues.n; i++) {
+        queue *q = queues.items[i];
+        if (is_of(q, device, tag)) {
+            status = drain_locked(q, deadline);
+            if (first_error == AD_ENGINE_OK) {
+                first_error = q->error;
+            }
+        }
+    }
+    ad_engine_unlock();
+    return status != AD_ENGINE_OK ? status : first_error;
+}
+
+/* --- properties of queues ------------------------------------------------ */
+
+bool
+ad_engine_queue_is_live(uint64_t handle)
+{
+    ad_engine_queue found;
+    return ad_engine_queue_get(handle, &found) == AD_ENGINE_OK;
+}
+
+int
+ad_engine_queue_get(uint64_t handle, ad_engine_queue *out)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status == AD_ENGINE_OK) {
+        *out = (ad_engine_queue){q->device, q->data, q->delay};
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+size_t
+ad_engine_queue_list(int device, const void *tag, uint64_t *out,
+                     size_t capacity)
+{
+    if (ad_engine_lock() != AD_ENGINE_OK) {
+        return 0;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < queues.n; i++) {
+        const queue *q = queues.items[i];
+        if (q->handle != 0 && is_of(q, device, tag)) {
+            if (n < capacity) {
+                out[n] = q->handle;
+            }
+            n++;
+        }
+    }
+    ad_engine_unlock();
+    return n;
+}
+
+int
+ad_engine_queue_hold(uint64_t handle)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status == AD_ENGINE_OK) {
+        q->n_holds++;
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+int
+ad_engine_queue_release(uint64_t handle)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (q->n_holds > 0) {
+        q->n_holds--;
+        pthread_cond_signal(&q->wake);
+    } else {
+        status = AD_ENGINE_INVALID_VALUE;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_queue_step(uint64_t handle)
+{
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    const op *o = q->first;
+    if (q->n_holds == 0) {
+        status = AD_ENGINE_INVALID_VALUE;
+    } else if (o == NULL || (o->kind == OP_WAIT && !o->mark->is_done)) {
+        status = AD_ENGINE_NOT_READY;
+    } else {
+        /* Steps of other threads pass before this one. */
+        uint64_t target = q->n_begun + (uint64_t)++q->n_steps;
+        int64_t deadline = deadline_locked(-1);
+        pthread_cond_signal(&q->wake);
+        while (q->n_done < target && status == AD_ENGINE_OK) {
+            if (!await_progress_locked(deadline)) {
+                status = AD_ENGINE_TIMEOUT;
+            }
+        }
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_queue_set_delay(uint64_t handle, int64_t microseconds)
+{
+    if (microseconds < 0 || microseconds > INT64_MAX / 4000) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    queue *q;
+    int status = lock_queue(handle, &q);
+    if (status == AD_ENGINE_OK) {
+        q->delay = microseconds;
+        pthread_cond_signal(&q->wake);
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+static void
+reset_queues_locked(void)
+{
+    for (size_t i = 0; i < queues.n; i++) {
+        queue *q = queues.items[i];
+        q->n_holds = 0;
+        q->delay = 0;
+        q->error = AD_ENGINE_OK;
+        pthread_cond_signal(&q->wake);
+    }
+}
+
+static void
+count_queues_locked(const void *tag, ad_engine_counts *out)
+{
+    for (size_t i = 0; i < queues.n; i++) {
+        const queue *q = queues.items[i];
+        if (q->handle != 0 && (tag == NULL || q->tag == tag)) {
+            out->queues++;
+        }
+        out->pending += (size_t)(q->n_submitted - q->n_done);
+    }
+}
+
+/* --- events -------------------------------------------------------------- */
+
+/* Tag of event handles. */
+enum {
+    EVENT_TAG = 0x45,
+    SLAB_SIZE = 1024,
+    MAX_SLABS = 4096
+};
+
+/* `handle` is the first member: its address is the event's address. */
+typedef struct event {
+    uint64_t handle; /* 0: not live */
+    uint32_t generation;
+    size_t index;
+    void *tag;
+    void *data;
+    queue_mark *mark; /* of the last record; NULL: never recorded */
+    struct event *next_free;
+} event;
+
+/* Slots are in slabs that never move and are never freed, so an address is
+ * recognized by comparison alone. Slots are reused in the order in which they
+ * became free, so a stale address is detected for as long as possible. */
+static struct {
+    event *slabs[MAX_SLABS];
+    size_t n_slabs;
+    event *free_first;
+    event *free_last;
+} events;
+
+/* An armed mark that is replaced can no longer be fired. */
+static void
+set_mark_locked(event *e, queue_mark *mark)
+{
+    if (e->mark != NULL && e->mark->is_armed) {
+        complete_mark_locked(e->mark, AD_ENGINE_OK);
+    }
+    unref_mark_locked(e->mark);
+    e->mark = mark;
+}
+
+static void
+push_free_locked(event *e)
+{
+    e->next_free = NULL;
+    if (events.free_last != NULL) {
+        events.free_last->next_free = e;
+    } else {
+        events.free_first = e;
+    }
+    events.free_last = e;
+}
+
+static bool
+grow_locked(void)
+{
+    if (events.n_slabs == MAX_SLABS) {
+        return false;
+    }
+    event *slab = calloc(SLAB_SIZE, sizeof(*slab));
+    if (slab == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < SLAB_SIZE; i++) {
+        slab[i].index = events.n_slabs * SLAB_SIZE + i;
+        push_free_locked(&slab[i]);
+    }
+    events.slabs[events.n_slabs++] = slab;
+    return true;
+}
+
+static event *
+find_event_locked(uint64_t handle)
+{
+    size_t index = index_of_handle(handle);
+    if (handle == 0 || index >= events.n_slabs * SLAB_SIZE) {
+        return NULL;
+    }
+    event *e = &events.slabs[index / SLAB_SIZE][index % SLAB_SIZE];
+    return e->handle == handle ? e : NULL;
+}
+
+/* Lock and look up. The lock is held only if this returns OK. */
+static int
+lock_event(uint64_t handle, event **out)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    *out = find_event_locked(handle);
+    if (*out == NULL) {
+        ad_engine_unlock();
+        return AD_ENGINE_INVALID_EVENT;
+    }
+    return AD_ENGINE_OK;
+}
+
+int
+ad_engine_event_create(int device, void *tag, void *data, uint64_t *out)
+{
+    int status = ad_engine_lock_device(device);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (events.free_first == NULL && !grow_locked()) {
+        status = AD_ENGINE_OUT_OF_MEMORY;
+    } else {
+        event *e = events.free_first;
+        events.free_first = e->next_free;
+        if (events.free_first == NULL) {
+            events.free_last = NULL;
+        }
+        e->handle = make_handle(EVENT_TAG, ++e->generation, e->index);
+        e->tag = tag;
+        e->data = data;
+        *out = e->handle;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_event_destroy(uint64_t handle)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    set_mark_locked(e, NULL);
+    e->handle = 0;
+    push_free_locked(e);
+    ad_engine_unlock();
+    return AD_ENGINE_OK;
+}
+
+int
+ad_engine_event_data(uint64_t handle, void **out)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status == AD_ENGINE_OK) {
+        *out = e->data;
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+int
+ad_engine_event_address(uint64_t handle, const uint64_t **out)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status == AD_ENGINE_OK) {
+        *out = &e->handle;
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+uint64_t
+ad_engine_event_at(const void *address)
+{
+    if (ad_engine_lock() != AD_ENGINE_OK) {
+        return 0;
+    }
+    uint64_t handle = 0;
+    uintptr_t wanted = (uintptr_t)address;
+    for (size_t i = 0; i < events.n_slabs; i++) {
+        uintptr_t distance = wanted - (uintptr_t)events.slabs[i];
+        if (distance < SLAB_SIZE * sizeof(event) &&
+            distance % sizeof(event) == 0) {
+            handle = events.slabs[i][distance / sizeof(event)].handle;
+            break;
+        }
+    }
+    ad_engine_unlock();
+    return handle;
+}
+
+int
+ad_engine_event_record(uint64_t handle, uint64_t queue)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    queue_mark *mark = new_mark();
+    if (mark == NULL) {
+        status = AD_ENGINE_OUT_OF_MEMORY;
+    } else {
+        status = push_mark_locked(queue, mark);
+    }
+    if (status == AD_ENGINE_OK) {
+        set_mark_locked(e, mark);
+    } else {
+        unref_mark_locked(mark);
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_queue_wait(uint64_t queue, uint64_t handle)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status == AD_ENGINE_OK) {
+        status = push_wait_locked(queue, e->mark);
+        ad_engine_unlock();
+    }
+    return status;
+}
+
+int
+ad_engine_event_query(uint64_t handle)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (e->mark != NULL) {
+        status = e->mark->is_done ? e->mark->error : AD_ENGINE_NOT_READY;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_event_synchronize(uint64_t handle, int64_t timeout_ms)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    queue_mark *mark = ref_mark_locked(e->mark);
+    if (mark != NULL) {
+        int64_t deadline = deadline_locked(timeout_ms);
+        while (!mark->is_done && await_progress_locked(deadline)) {
+        }
+        status = mark->is_done ? mark->error : AD_ENGINE_TIMEOUT;
+        unref_mark_locked(mark);
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_event_time(uint64_t handle, int64_t *out)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (e->mark != NULL && e->mark->is_done) {
+        *out = e->mark->time;
+    } else {
+        status = AD_ENGINE_NOT_READY;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_event_arm(uint64_t handle)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    queue_mark *mark = new_mark();
+    if (mark != NULL) {
+        mark->is_armed = true;
+        set_mark_locked(e, mark);
+    } else {
+        status = AD_ENGINE_OUT_OF_MEMORY;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+int
+ad_engine_event_fire(uint64_t handle)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (e->mark != NULL && e->mark->is_armed) {
+        complete_mark_locked(e->mark, AD_ENGINE_OK);
+    } else {
+        status = AD_ENGINE_INVALID_VALUE;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+static void
+reset_events_locked(void)
+{
+    for (size_t i = 0; i < events.n_slabs * SLAB_SIZE; i++) {
+        event *e = &events.slabs[i / SLAB_SIZE][i % SLAB_SIZE];
+        if (e->mark == NULL) {
+            continue;
+        }
+        if (e->mark->is_armed) {
+            complete_mark_locked(e->mark, AD_ENGINE_OK);
+        }
+        e->mark->error = AD_ENGINE_OK;
+    }
+}
+
+static void
+count_events_locked(const void *tag, ad_engine_counts *out)
+{
+    for (size_t i = 0; i < events.n_slabs * SLAB_SIZE; i++) {
+        const event *e = &events.slabs[i / SLAB_SIZE][i % SLAB_SIZE];
+        if (e->handle != 0 && (tag == NULL || e->tag == tag)) {
+            out->events++;
+        }
+    }
+}
+
+/* --- the calls of a front end -------------------------------------------- */
+
+/* They are counted, logged and failed on demand. They have a lock of their
+ * own, so that they work before the start. */
+enum {
+    LOG_SIZE = 4096,
+    NAME_SIZE = 64
+};
+
+static struct {
+    pthread_mutex_t lock;
+    atomic_uint_fast64_t n;
+    atomic_bool is_watched; /* the log is on, or a failure is planned */
+    bool is_logging;
+    const char *log[LOG_SIZE];
+    uint64_t n_logged;
+    uint64_t fail_in; /* 0: nothing planned */
+    bool fail_stays;
+    int fail_code;
+    char fail_name[NAME_SIZE]; /* "": any */
+} calls = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int
+planned_locked(const char *call)
+{
+    if (calls.fail_in == 0 ||
+        (calls.fail_name[0] != '\0' && strcmp(calls.fail_name, call) != 0)) {
+        return 0;
+    }
+    if (calls.fail_in > 1) {
+        calls.fail_in--;
+        return 0;
+    }
+    if (!calls.fail_stays) {
+        calls.fail_in = 0;
+    }
+    return calls.fail_code;
+}
+
+static void
+update_watched_locked(void)
+{
+    atomic_store(&calls.is_watched, calls.is_logging || calls.fail_in != 0);
+}
+
+int
+ad_engine_enter(const char *call)
+{
+    atomic_fetch_add_explicit(&calls.n, 1, memory_order_relaxed);
+    if (!atomic_load(&calls.is_watched) || ad_engine_is_forked()) {
+        return 0;
+    }
+    pthread_mutex_lock(&calls.lock);
+    if (calls.is_logging) {
+        calls.log[calls.n_logged++ % LOG_SIZE] = call;
+    }
+    int code = planned_locked(call);
+    update_watched_locked();
+    pthread_mutex_unlock(&calls.lock);
+    return code;
+}
+
+int
+ad_engine_fail_at(uint64_t n, const char *call, int code, bool stay)
+{
+    if (ad_engine_is_forked()) {
+        return AD_ENGINE_FORKED;
+    }
+    if (call != NULL && (call[0] == '\0' || strlen(call) >= NAME_SIZE)) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&calls.lock);
+    calls.fail_in = n;
+    calls.fail_stays = stay;
+    calls.fail_code = code;
+    strcpy(calls.fail_name, call != NULL ? call : "");
+    update_watched_locked();
+    pthread_mutex_unlock(&calls.lock);
+    return AD_ENGINE_OK;
+}
+
+uint64_t
+ad_engine_n_calls(void)
+{
+    return atomic_load(&calls.n);
+}
+
+void
+ad_engine_set_log(bool on)
+{
+    if (ad_engine_is_forked()) {
+        return;
+    }
+    pthread_mutex_lock(&calls.lock);
+    if (on) {
+        calls.n_logged = 0;
+    }
+    calls.is_logging = on;
+    update_watched_locked();
+    pthread_mutex_unlock(&calls.lock);
+}
+
+size_t
+ad_engine_log(const char **out, size_t capacity)
+{
+    if (ad_engine_is_forked()) {
+        return 0;
+    }
+    pthread_mutex_lock(&calls.lock);
+    uint64_t kept = calls.n_logged < LOG_SIZE ? calls.n_logged : LOG_SIZE;
+    size_t n = kept < capacity ? (size_t)kept : capacity;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = calls.log[(calls.n_logged - n + i) % LOG_SIZE];
+    }
+    pthread_mutex_unlock(&calls.lock);
+    return n;
+}
+
+/* --- start, fork, exit --------------------------------------------------- */
+
+/* A child has no workers, and the lock may be held by a thread that does not
+ * exist there. So the child never takes it. */
+static void
+on_fork(void)
+{
+    atomic_store(&engine.is_forked, true);
+}
+
+static ad_child_hook child_hook = {.run = on_fork};
+
+static void
+on_exit_(void)
+{
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        engine.is_quitting = true;
+        quit_queues_locked();
+        signal_progress_locked();
+        ad_engine_unlock();
+    }
+}
+
+static int
+start_locked(void)
+{
+    int status = ad_engine_arena_start_locked();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (ad_cond_init_monotonic(&engine.progress) != 0) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    if (ad_process_add_child_hook(&child_hook) != 0 || atexit(on_exit_) != 0) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    return AD_ENGINE_OK;
+}
+
+int
+ad_engine_start(int n_devices)
+{
+    if (ad_engine_is_forked()) {
+        return AD_ENGINE_FORKED;
+    }
+    if (n_devices < 1 || n_devices > AD_ENGINE_MAX_DEVICES) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&engine.lock);
+    int status = AD_ENGINE_OK;
+    int n = atomic_load(&engine.n_devices);
+    if (n == 0) {
+        status = start_locked();
+    }
+    if (status == AD_ENGINE_OK && n < n_devices) {
+        atomic_store(&engine.n_devices, n_devices);
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return status;
 }
 
 /* --- all parts at once --------------------------------------------------- */
@@ -180,7 +1282,7 @@ void
 ad_engine_set_patience(int64_t milliseconds)
 {
     if (ad_engine_lock() == AD_ENGINE_OK) {
-        ad_engine_.patience = milliseconds;
+        engine.patience = milliseconds;
         ad_engine_unlock();
     }
 }
@@ -190,7 +1292,7 @@ ad_engine_patience(void)
 {
     int64_t patience = -1;
     if (ad_engine_lock() == AD_ENGINE_OK) {
-        patience = ad_engine_.patience;
+        patience = engine.patience;
         ad_engine_unlock();
     }
     return patience;
@@ -202,11 +1304,11 @@ ad_engine_reset(void)
     if (ad_engine_lock() != AD_ENGINE_OK) {
         return;
     }
-    ad_engine_.patience = -1;
-    ad_engine_queues_reset_locked();
-    ad_engine_events_reset_locked();
+    engine.patience = -1;
+    reset_queues_locked();
+    reset_events_locked();
     ad_engine_memory_reset_locked();
-    ad_engine_progress_locked();
+    signal_progress_locked();
     ad_engine_unlock();
     ad_engine_fail_at(0, NULL, 0, false);
 }
@@ -216,8 +1318,8 @@ ad_engine_count(const void *tag, ad_engine_counts *out)
 {
     *out = (ad_engine_counts){0};
     if (ad_engine_lock() == AD_ENGINE_OK) {
-        ad_engine_queues_count_locked(tag, out);
-        ad_engine_events_count_locked(tag, out);
+        count_queues_locked(tag, out);
+        count_events_locked(tag, out);
         ad_engine_memory_count_locked(tag, out);
         ad_engine_unlock();
     }
