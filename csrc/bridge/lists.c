@@ -28,7 +28,7 @@ offset_at(const lists *self, int64_t i)
 
 /* Makes the offsets accessible to the host. *memory holds a copy, if any. */
 static ad_status
-read_offsets(lists *self, ad_memory **memory, ad_error *err)
+read_offsets(lists *self, ad_host_block **memory, ad_error *err)
 {
     const ad_array *array = self->array;
     int64_t width = self->is_wide ? 8 : 4;
@@ -44,7 +44,7 @@ read_offsets(lists *self, ad_memory **memory, ad_error *err)
                        "the offsets of %" PRId64 " lists overflow 64 bits",
                        self->length);
     }
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, memory, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, memory, err));
     self->offsets = (*memory)->data;
     return ad_read_device(array->device, self->node->buffers[1], array->owner,
                           (uint64_t)start, (size_t)nbytes, array->sync, NULL,
@@ -186,7 +186,7 @@ ad_lists_as_rows(const ad_array *array, const struct ArrowArray *node,
                  const ad_type *type, int64_t offset, int64_t length,
                  int64_t *first, int64_t *row_size, ad_error *err)
 {
-    ad_memory *memory = NULL;
+    ad_host_block *memory = NULL;
     lists self = {
         .array = array,
         .node = node,

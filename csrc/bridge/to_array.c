@@ -212,7 +212,7 @@ static ad_status
 add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
                ad_error *err)
 {
-    ad_memory *bitmap;
+    ad_host_block *bitmap;
     const ad_at_any_i64 *values = buffers[1];
     int64_t n_nat = 0;
     AD_RETURN_IF_ERR(ad_sync_wait(spec->sync, "looking for NaT", err));
@@ -224,7 +224,7 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     }
     spec->null_count = n_nat;
     AD_RETURN_IF_ERR(
-        ad_memory_new(ad_bitmap_bytes(spec->length), &bitmap, err));
+        ad_host_block_new(ad_bitmap_bytes(spec->length), &bitmap, err));
     mark_valid(values, spec->length, bitmap->data);
     ad_owner *const owners[] = {&bitmap->base, spec->owner};
     buffers[0] = bitmap->data;

@@ -125,8 +125,8 @@ reduce_launch(ad_kernel of, int64_t n)
  * before, which are written behind them. */
 static ad_status
 launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
-                const ad_stream_choice *stream, ad_memory **out, int64_t *n,
-                ad_error *err)
+                const ad_stream_choice *stream, ad_host_block **out,
+                int64_t *n, ad_error *err)
 {
     ad_allocation partial = {0};
     ad_session session;
@@ -138,7 +138,7 @@ launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
     if (has_many) {
         reduce.n_items = *n = ad_session_items(&session, &reduce);
     }
-    AD_RETURN_IF_ERR(ad_memory_new(*n * size, out, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(*n * size, out, err));
     ad_status status = launch_on_bits(&session, from, launch,
                                       (launch.n_items + reduce.n_items) * size,
                                       &partial, err);
@@ -168,7 +168,7 @@ count_by_kernel(const ad_bits *self, const ad_stream_choice *stream,
         .bit_offset = self->offset,
         .length = self->length,
     };
-    ad_memory *sums;
+    ad_host_block *sums;
     int64_t n;
     AD_RETURN_IF_ERR(launch_and_read(self, launch, "counting nulls", stream,
                                      &sums, &n, err));
@@ -230,7 +230,7 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
         .owner = array->owner,
         .sync = array->sync,
     };
-    ad_memory *found;
+    ad_host_block *found;
     int64_t n, first = array->length + 1;
     const ad_launch launch = {
         .kernel = AD_KERNEL_CHECK_OFFSETS,

@@ -217,12 +217,12 @@ put_tables(ad_concat_job *self, ad_concat_node *at, const union_ids *ids,
            ad_error *err)
 {
     int64_t nbytes = tables_size(at, ids) + FAULT_SIZE;
-    ad_memory *memory;
+    ad_host_block *memory;
     if (ad_concat_is_on_host(self)) {
         fill_tables(at, ids, (char *)at->buffers[1] + tables_at(at));
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     fill_tables(at, ids, memory->data);
     AD_RETURN_IF_ERR(ad_builder_keep(&self->builder, &memory->base, err));
     return ad_builder_upload(&self->builder, memory->data, at->buffers[1],

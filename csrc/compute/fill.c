@@ -97,9 +97,9 @@ copy_filled_on_host(const ad_array *array, const ad_fill *fill,
                     ad_launch launch, int64_t nbytes, ad_allocation *out,
                     ad_error *err)
 {
-    ad_memory *memory;
+    ad_host_block *memory;
     AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     launch.source.data = (void *)fill->validity;
     launch.target.data = memory->data;
     launch.n_items = 1;

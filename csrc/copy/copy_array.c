@@ -32,7 +32,7 @@ typedef struct job {
     ad_owner *host;   /* owns the host memory that is read */
     ad_device device; /* device of the copy */
     ad_sync *sync;
-    ad_memory *bits; /* a list of loose_bits; NULL: none */
+    ad_host_block *bits; /* a list of loose_bits; NULL: none */
 } job;
 
 /* Places the pieces one after the other, as in a common allocation. */
@@ -249,7 +249,7 @@ static ad_status
 list_bits(job *self, ad_error *err)
 {
     size_t n = 0;
-    ad_memory *list;
+    ad_host_block *list;
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         n += self->plan.pieces.items[i].n_bits > 0;
     }
@@ -257,7 +257,7 @@ list_bits(job *self, ad_error *err)
         return AD_OK;
     }
     AD_RETURN_IF_ERR(
-        ad_memory_new((int64_t)(n * sizeof(loose_bits)), &list, err));
+        ad_host_block_new((int64_t)(n * sizeof(loose_bits)), &list, err));
     self->bits = list;
     loose_bits *next = list->data;
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
@@ -275,7 +275,7 @@ list_bits(job *self, ad_error *err)
 }
 
 static void
-settle_bits(const ad_memory *list)
+settle_bits(const ad_host_block *list)
 {
     int64_t nbytes = list != NULL ? list->nbytes : 0;
     for (int64_t i = 0; i < nbytes / (int64_t)sizeof(loose_bits); i++) {

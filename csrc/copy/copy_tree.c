@@ -12,9 +12,9 @@
 ad_status
 ad_plan_allocate(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
 {
-    ad_memory *memory;
+    ad_host_block *memory;
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     plan->allocations.items[plan->allocations.n++] = &memory->base;
     *out = memory->data;
     return AD_OK;

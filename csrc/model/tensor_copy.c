@@ -258,9 +258,10 @@ static ad_status
 copy_to_new_memory(const ad_tensor *tensor, char order, uint32_t width,
                    ad_tensor_value *out, ad_error *err)
 {
-    ad_memory *memory;
+    ad_host_block *memory;
     AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
-    AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
+    AD_RETURN_IF_ERR(
+        ad_host_block_new(ad_tensor_nbytes(tensor), &memory, err));
     ad_status status =
         width > 1
             ? copy_swapped(tensor, order, width, memory->data, err)

@@ -455,8 +455,8 @@ allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
 static ad_status
 allocate_on_host(int64_t nbytes, ad_tensor *tensor, ad_error *err)
 {
-    ad_memory *memory = NULL;
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    ad_host_block *memory = NULL;
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     tensor->data = memory->data;
     tensor->owner = &memory->base;
     return AD_OK;
