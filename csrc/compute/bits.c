@@ -187,15 +187,16 @@ ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
                          ad_error *err)
 {
     const ad_bits self = {
-        .device = array->device,
+        .device = array->memory.device,
         .data = data,
-        .owner = array->owner,
-        .sync = array->sync,
+        .owner = array->memory.owner,
+        .sync = array->memory.sync,
         .offset = offset,
         .length = length,
     };
-    if (ad_host_accessible(array->device)) {
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "counting nulls", err));
+    if (ad_host_accessible(array->memory.device)) {
+        AD_RETURN_IF_ERR(
+            ad_sync_wait(array->memory.sync, "counting nulls", err));
         *out = ad_bitmap_count_zeros(data, offset, length);
         return AD_OK;
     }
@@ -225,10 +226,10 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
 {
     static const char operation[] = "checking offsets";
     const ad_bits from = {
-        .device = array->device,
+        .device = array->memory.device,
         .data = offsets,
-        .owner = array->owner,
-        .sync = array->sync,
+        .owner = array->memory.owner,
+        .sync = array->memory.sync,
     };
     ad_host_block *found;
     int64_t n, first = array->length + 1;

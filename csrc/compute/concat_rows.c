@@ -53,7 +53,8 @@ join_sizes(ad_concat_job *self, const ad_array *view, int64_t n, void *sizes,
         return ad_builder_bytes(&self->builder, known, 0, sizes, 8 * to, 8 * n,
                                 err);
     }
-    AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "concatenating arrays", err));
+    AD_RETURN_IF_ERR(
+        ad_sync_wait(view->memory.sync, "concatenating arrays", err));
     return ad_builder_upload(&self->builder, known, sizes, 8 * to, 8 * n, err);
 }
 
@@ -73,7 +74,8 @@ share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
         for (int64_t i = 0; i < n; i++) {
             at->buffers[2 + to + i] = (void *)view->node->buffers[2 + i];
         }
-        AD_RETURN_IF_ERR(ad_builder_share(&self->builder, view->owner, err));
+        AD_RETURN_IF_ERR(
+            ad_builder_share(&self->builder, view->memory.owner, err));
         AD_RETURN_IF_ERR(
             join_sizes(self, view, n, at->buffers[last], to, err));
         to += n;

@@ -20,10 +20,12 @@ memory_of(PyObject *self)
 {
     if (ad_is_array(ad_state_of(self), self)) {
         const ad_array *array = ad_array_of(self);
-        return (memory){array->device, array->sync, array->owner};
+        return (memory){array->memory.device, array->memory.sync,
+                        array->memory.owner};
     }
     const ad_tensor *tensor = ad_tensor_of(self);
-    return (memory){tensor->device, tensor->sync, tensor->owner};
+    return (memory){tensor->memory.device, tensor->memory.sync,
+                    tensor->memory.owner};
 }
 
 static PyObject *
