@@ -185,7 +185,7 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
     out->schema = schema;
     out->memory.sync = p->sync;
     out->memory.device = (ad_device){array->device_type, array->device_id};
-    out->readonly = false;
+    out->memory.readonly = false;
     out->had_event =
         array->sync_event != NULL && array->device_type == ARROW_DEVICE_CPU;
     view_node(out, &array->array);
@@ -304,7 +304,7 @@ ad_array_clear(ad_array *array)
     array->memory.sync = NULL;
     array->memory.device = (ad_device){0};
     array->offset = array->length = array->null_count = 0;
-    array->readonly = false;
+    array->memory.readonly = false;
     ad_sync_unref(sync);
     ad_owner_unref(schema);
     ad_owner_unref(owner);

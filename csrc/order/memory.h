@@ -15,6 +15,7 @@ typedef struct ad_memory {
     ad_owner *owner; /* NULL: memory that lives forever */
     ad_sync *sync;   /* NULL: nothing to wait for */
     ad_device device;
+    bool readonly; /* the producer flagged it as read-only */
 } ad_memory;
 
 /* The same memory with references of its own. */
@@ -25,6 +26,7 @@ ad_memory_ref(const ad_memory *memory)
         .owner = ad_owner_ref(memory->owner),
         .sync = ad_sync_ref(memory->sync),
         .device = memory->device,
+        .readonly = memory->readonly,
     };
 }
 

@@ -474,12 +474,13 @@ allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
         .data = &value, /* not NULL; never read */
         .dtype = prototype->dtype,
         .ndim = prototype->ndim,
-        .device = {prototype->device.device_type, prototype->device.device_id},
+        .memory = {.device = {prototype->device.device_type,
+                              prototype->device.device_id}},
         .shape = prototype->shape,
     };
-    bool is_host = descriptor.device.type == ARROW_DEVICE_CPU;
+    bool is_host = descriptor.memory.device.type == ARROW_DEVICE_CPU;
     if (is_host) {
-        descriptor.device = AD_CPU;
+        descriptor.memory.device = AD_CPU;
     }
     AD_RETURN_IF_ERR(ad_tensor_check(&descriptor, "prototype", &value, err));
     int64_t nbytes = ad_tensor_nbytes(tensor);
@@ -487,7 +488,7 @@ allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
         AD_RETURN_IF_ERR(allocate_on_host(nbytes, tensor, err));
     } else {
         AD_RETURN_IF_ERR(
-            allocate_on_device(descriptor.device, nbytes, tensor, err));
+            allocate_on_device(descriptor.memory.device, nbytes, tensor, err));
     }
     ad_status status = ad_dlpack_give(tensor, true, false, out, err);
     ad_tensor_clear(tensor);

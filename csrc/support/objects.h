@@ -54,12 +54,11 @@ PyObject *ad_device_object_new(ad_state *state, ad_device device);
  * exception. */
 PyObject *ad_schema_capsule(ad_state *state, ad_schema schema);
 
-/* A Buffer over `nbytes` at `data` (and `byte_offset` for handles). Takes new
- * references on owner and sync. `flags` are AD_TENSOR_*. */
+/* A Buffer over `nbytes` at `data` (and `byte_offset` for handles). `flags`
+ * are AD_TENSOR_*. Takes new references on the memory. */
 PyObject *ad_buffer_object_new(ad_state *state, void *data,
                                uint64_t byte_offset, int64_t nbytes,
-                               ad_device device, uint32_t flags,
-                               ad_owner *owner, ad_sync *sync);
+                               uint32_t flags, const ad_memory *memory);
 
 /* A tuple of item(self, 0 .. n), which are new references or NULL with an
  * exception. */

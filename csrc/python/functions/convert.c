@@ -10,7 +10,7 @@
 static int
 warn_if_readonly(const ad_tensor *tensor, PyObject *result, int level)
 {
-    if ((tensor->flags & AD_TENSOR_READONLY) == 0) {
+    if (!tensor->memory.readonly) {
         return 0;
     }
     return PyErr_WarnFormat(

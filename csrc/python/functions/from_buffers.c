@@ -304,7 +304,7 @@ build(inputs *in, ad_array *out, ad_error *err)
         const ad_tensor *tensor = &in->tensors[i].tensor;
         buffers[i] = tensor->data;
         owners[i] = tensor->memory.owner;
-        readonly |= (tensor->flags & AD_TENSOR_READONLY) != 0;
+        readonly |= tensor->memory.readonly;
     }
     AD_RETURN_IF_ERR(
         ad_owner_group_new(owners, (size_t)in->n_buffers, &in->group, err));
@@ -315,11 +315,10 @@ build(inputs *in, ad_array *out, ad_error *err)
         .null_count = in->null_count,
         .n_buffers = in->n_buffers,
         .buffers = buffers,
-        .owner = in->group,
+        .memory = {.owner = in->group, .readonly = readonly},
         .n_children = in->n_children,
         .children = in->children,
         .dictionary = in->dictionary.node != NULL ? &in->dictionary : NULL,
-        .readonly = readonly,
     };
     AD_RETURN_IF_ERR(ad_array_build_joined(&in->joined, &spec, out, err));
     ad_status status = check_sizes(in, out, err);
