@@ -277,7 +277,7 @@ ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
     ad_error err;
     void *managed = NULL;
     void *object = NULL;
-    if (!ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
+    if (!ad_is_plain(&tensor->memory) &&
         order_library(state, slot, tensor, has_stream) < 0) {
         return NULL;
     }
@@ -321,7 +321,7 @@ tensor_for_consumer(PyObject *object)
         return NULL;
     }
     const ad_tensor *tensor = ad_tensor_of(object);
-    if (!ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
+    if (!ad_is_plain(&tensor->memory) &&
         ad_order_thread(tensor, "the DLPack exchange API", &err) != AD_OK) {
         ad_raise(ad_state_current(), &err);
         return NULL;

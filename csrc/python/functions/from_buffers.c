@@ -163,18 +163,15 @@ add_all(inputs *in, ad_error *err)
                            "which an Arrow buffer cannot express",
                            i);
         }
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            &in->joined, tensor->memory.device, tensor->memory.sync, err));
+        AD_RETURN_IF_ERR(
+            ad_joined_inputs_add(&in->joined, &tensor->memory, err));
     }
     for (Py_ssize_t i = 0; i < in->n_children; i++) {
         AD_RETURN_IF_ERR(
-            ad_joined_inputs_add(&in->joined, in->children[i].memory.device,
-                                 in->children[i].memory.sync, err));
+            ad_joined_inputs_add(&in->joined, &in->children[i].memory, err));
     }
     return in->dictionary.node != NULL
-               ? ad_joined_inputs_add(&in->joined,
-                                      in->dictionary.memory.device,
-                                      in->dictionary.memory.sync, err)
+               ? ad_joined_inputs_add(&in->joined, &in->dictionary.memory, err)
                : AD_OK;
 }
 

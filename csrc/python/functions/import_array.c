@@ -295,8 +295,7 @@ ad_import_array(ad_state *state, PyObject *object, const ad_request *request,
          apply_type(state, out, wanted, here.copy) == 0) &&
         (!has_validity ||
          apply_validity(state, out, validity, request) == 0) &&
-        ad_apply_stream_order(state, request, out->memory.device,
-                              out->memory.sync, out->memory.owner) == 0) {
+        ad_apply_stream_order(state, request, &out->memory) == 0) {
         return 0;
     }
     ad_array_clear(out);
@@ -376,8 +375,7 @@ PyObject *
 ad_array_object_in_order(ad_state *state, ad_array *steal)
 {
     static const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    if (ad_apply_stream_order(state, &request, steal->memory.device,
-                              steal->memory.sync, steal->memory.owner) < 0) {
+    if (ad_apply_stream_order(state, &request, &steal->memory) < 0) {
         ad_array_clear(steal);
         return NULL;
     }

@@ -225,8 +225,7 @@ ad_import_tensor(ad_state *state, PyObject *object, const ad_request *request,
         apply_layout(state, options, &out->tensor) < 0) {
         return -1;
     }
-    if (ad_apply_stream_order(state, request, tensor->memory.device,
-                              tensor->memory.sync, tensor->memory.owner) < 0) {
+    if (ad_apply_stream_order(state, request, &tensor->memory) < 0) {
         ad_tensor_clear(tensor);
         return -1;
     }

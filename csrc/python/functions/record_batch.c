@@ -155,10 +155,8 @@ read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
     if (ad_matrix_lay_out(matrix, copy, &laid_out, &err) != AD_OK) {
         ad_raise(state, &err);
     } else {
-        if (ad_apply_stream_order(state, &request,
-                                  laid_out.tensor.memory.device,
-                                  laid_out.tensor.memory.sync,
-                                  laid_out.tensor.memory.owner) == 0) {
+        if (ad_apply_stream_order(state, &request, &laid_out.tensor.memory) ==
+            0) {
             result = take_columns(state, &laid_out.tensor, c);
         }
         ad_tensor_clear(&laid_out.tensor);
@@ -199,8 +197,8 @@ build_batch(columns *c, ad_array *out, ad_error *err)
     for (Py_ssize_t i = 0; i < c->n; i++) {
         const ad_array *column = &c->arrays[i];
         AD_RETURN_IF_ERR(check_column(c, i, err));
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            &c->joined, column->memory.device, column->memory.sync, err));
+        AD_RETURN_IF_ERR(
+            ad_joined_inputs_add(&c->joined, &column->memory, err));
         c->schemas[i] = column->schema;
     }
     const ad_schema_spec schema_spec = {
