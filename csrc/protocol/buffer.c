@@ -115,8 +115,9 @@ read_view(const Py_buffer *view, ad_element *element, ad_tensor_value *out,
     descriptor.data = view->buf;
     descriptor.byte_offset = 0;
     descriptor.ndim = view->ndim;
-    descriptor.flags = view->readonly ? AD_TENSOR_READONLY : 0;
-    descriptor.device = AD_CPU;
+    descriptor.flags = 0;
+    descriptor.memory =
+        (ad_memory){.device = AD_CPU, .readonly = view->readonly};
     descriptor.shape = (const int64_t *)view->shape;
     descriptor.strides = view->strides != NULL ? strides : NULL;
     return ad_tensor_check(&descriptor, "buffer", out, err);
@@ -144,7 +145,7 @@ import_ndarray(ad_state *state, PyObject *object, const ad_request *request,
         return fail_read(state, owner, &err);
     }
     out->is_array = false;
-    out->tensor.tensor.owner = owner;
+    out->tensor.tensor.memory.owner = owner;
     return ad_finish_tensor(state, request, &out->tensor);
 }
 
@@ -170,7 +171,7 @@ import_object(const ad_protocol *self, ad_state *state, PyObject *object,
         return fail_read(state, owner, &err);
     }
     out->is_array = false;
-    out->tensor.tensor.owner = owner;
+    out->tensor.tensor.memory.owner = owner;
     return ad_finish_elements(state, request, &element, out);
 }
 
@@ -185,19 +186,19 @@ typedef struct view_block {
 static ad_status
 check_memory(const ad_tensor *tensor, ad_error *err)
 {
-    if (!ad_host_accessible(tensor->device)) {
+    if (!ad_host_accessible(tensor->memory.device)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_fail_on(
-            err, tensor->device, "device",
+            err, tensor->memory.device, "device",
             "bring the data to the host with .to(\"cpu\")",
             "the buffer protocol needs memory that the host can read, "
             "found memory of %s",
-            ad_device_format(tensor->device, name));
+            ad_device_format(tensor->memory.device, name));
     }
-    if (tensor->sync == NULL) {
+    if (tensor->memory.sync == NULL) {
         return AD_OK;
     }
-    return ad_sync_wait(tensor->sync, "the buffer protocol", err);
+    return ad_sync_wait(tensor->memory.sync, "the buffer protocol", err);
 }
 
 static ad_status
@@ -225,8 +226,7 @@ has_all(int flags, int wanted)
 static ad_status
 check_flags(const ad_tensor *tensor, int flags, ad_error *err)
 {
-    if (has_all(flags, PyBUF_WRITABLE) &&
-        tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)) {
+    if (has_all(flags, PyBUF_WRITABLE) && ad_tensor_is_readonly(tensor)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "readonly",
                        "ask for a read-only buffer, or make a copy",
                        "the consumer wants to write, but the memory is "
@@ -310,8 +310,7 @@ fill_view(ad_state *state, const ad_tensor *tensor, ad_owner *owner,
     view->buf = data != NULL ? data : ""; /* some consumers refuse NULL */
     view->len = ad_tensor_nbytes(tensor);
     view->itemsize = ad_dtype_bits(tensor->dtype) / 8;
-    view->readonly =
-        (tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)) != 0;
+    view->readonly = ad_tensor_is_readonly(tensor);
     view->ndim = tensor->ndim;
     view->format = has_all(flags, PyBUF_FORMAT) ? (char *)format : NULL;
     view->suboffsets = NULL;
@@ -339,8 +338,8 @@ fill_from_array(ad_state *state, PyObject *self, Py_buffer *view, int flags)
         ad_self_as_tensor(state, self, &value) < 0) {
         return -1;
     }
-    int result =
-        fill_view(state, &value.tensor, value.tensor.owner, view, flags);
+    int result = fill_view(state, &value.tensor, value.tensor.memory.owner,
+                           view, flags);
     ad_tensor_clear(&value.tensor);
     return result;
 }

@@ -171,7 +171,7 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
              ad_error *err)
 {
     ad_stream_choice on = order->on;
-    int32_t type = tensor->device.type;
+    int32_t type = tensor->memory.device.type;
     if ((ad_device_traits(type) & AD_NO_STREAMS) || order->no_sync) {
         return AD_OK;
     }
@@ -184,18 +184,18 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
         on.is_given = ad_default_stream(type, &on.stream);
     }
     if (on.is_given) {
-        AD_RETURN_IF_ERR(
-            ad_order_pending(tensor->device, &on, &tensor->sync, err));
+        AD_RETURN_IF_ERR(ad_order_pending(tensor->memory.device, &on,
+                                          &tensor->memory.sync, err));
         /* The producer may have added our stream to its capture. */
         return order->is_own
                    ? ad_sync_require_no_capture(
-                         tensor->sync, "an import without stream=", err)
+                         tensor->memory.sync, "an import without stream=", err)
                    : AD_OK;
     }
     if (ad_device_traits(type) & AD_NO_NUMBERS) {
         /* Without a queue the protocol guarantees nothing on this device. */
         return ad_fail_on(
-            err, tensor->device, "stream",
+            err, tensor->memory.device, "stream",
             "pass stream=queue, or synchronize and pass stream=-1",
             "work may be pending on the data, and __dlpack__ of an "
             "object without sycl_queue does not say on which queue");
@@ -226,7 +226,7 @@ exempt_cupy_stream(ad_state *state, const ad_tensor *tensor)
     ad_stream_argument current;
     ad_context context;
     PyObject *object;
-    ad_device device = ad_device_of_runtime(tensor->device);
+    ad_device device = ad_device_of_runtime(tensor->memory.device);
     const struct ad_backend *backend = ad_backend_in_use(device.type);
     if (backend == NULL || !has_numbers(device.type)) {
         return AD_IMPORT_DONE;
@@ -235,7 +235,8 @@ exempt_cupy_stream(ad_state *state, const ad_tensor *tensor)
     if (found > 0) {
         Py_DECREF(object);
         if (backend->primary_context(device, &context, NULL) == AD_OK) {
-            ad_device_owner_exempt(tensor->owner, &context, current.stream);
+            ad_device_owner_exempt(tensor->memory.owner, &context,
+                                   current.stream);
         }
     }
     return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
@@ -508,8 +509,9 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result == AD_IMPORT_DONE) {
         result = ad_dlpack_check_copy(state, request, &out->tensor);
     }
-    *is_alive = order_clear(
-        &order, result == AD_IMPORT_DONE ? out->tensor.tensor.sync : NULL);
+    *is_alive = order_clear(&order, result == AD_IMPORT_DONE
+                                        ? out->tensor.tensor.memory.sync
+                                        : NULL);
     return result;
 }
 

@@ -72,8 +72,7 @@ tensor_flags(const ad_dl_managed_versioned *managed)
     uint64_t flags = managed->flags;
     bool is_padded = (flags & AD_DL_FLAG_SUBBYTE_PADDED) &&
                      managed->dl_tensor.dtype.bits < 8;
-    return (flags & AD_DL_FLAG_READ_ONLY ? AD_TENSOR_READONLY : 0) |
-           (flags & AD_DL_FLAG_IS_COPIED ? AD_TENSOR_COPIED : 0) |
+    return (flags & AD_DL_FLAG_IS_COPIED ? AD_TENSOR_COPIED : 0) |
            (is_padded ? AD_TENSOR_SUBBYTE_PADDED : 0);
 }
 
@@ -85,6 +84,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
     /* A legacy capsule has no flag for read-only memory, and jax, whose arrays
      * are immutable, exports only legacy capsules. */
     uint32_t flags = AD_TENSOR_IMMUTABLE;
+    bool readonly = false;
     if (is_versioned) {
         const ad_dl_managed_versioned *managed = pointer;
         /* With another major version only the deleter may be used. */
@@ -99,6 +99,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
         }
         tensor = &managed->dl_tensor;
         flags = tensor_flags(managed);
+        readonly = (managed->flags & AD_DL_FLAG_READ_ONLY) != 0;
     } else {
         tensor = &((const ad_dl_managed *)pointer)->dl_tensor;
     }
@@ -108,7 +109,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
         .dtype = tensor->dtype,
         .ndim = tensor->ndim,
         .flags = flags,
-        .device = device_of(tensor),
+        .memory = {.device = device_of(tensor), .readonly = readonly},
         .shape = tensor->shape,
         .strides = tensor->strides,
     };
@@ -126,15 +127,15 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
     ad_owner *owner;
     ad_status status = check_managed(managed, is_versioned, out, err);
     if (status == AD_OK && is_own(managed, is_versioned) &&
-        is_recorded(managed, out->tensor.device)) {
-        out->tensor.owner = take_apart(managed);
+        is_recorded(managed, out->tensor.memory.device)) {
+        out->tensor.memory.owner = take_apart(managed);
         return AD_OK;
     }
     if (status == AD_OK) {
-        status =
-            ad_device_owner_alloc(sizeof(managed_owner), &managed_ops,
-                                  (ad_context){.device = out->tensor.device},
-                                  NULL, &owner, &out->tensor.owner, err);
+        status = ad_device_owner_alloc(
+            sizeof(managed_owner), &managed_ops,
+            (ad_context){.device = out->tensor.memory.device}, NULL, &owner,
+            &out->tensor.memory.owner, err);
     }
     if (status != AD_OK) {
         ad_dlpack_delete(managed, is_versioned);
@@ -174,9 +175,9 @@ ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out)
     }
     ((managed_owner *)inner)->managed = managed;
     ((managed_owner *)inner)->is_versioned = true;
-    ad_array_of_leaf(owner, NULL, device,
+    ad_array_of_leaf((ad_memory){owner, NULL, device, managed->flags != 0},
                      ad_schema_primitive(type->arrow).node,
-                     (const void *)start, n, managed->flags != 0, out);
+                     (const void *)start, n, out);
     return true;
 }
 
@@ -259,12 +260,13 @@ take_apart(void *managed)
 }
 
 static uint64_t
-dlpack_flags(uint32_t flags, bool is_copy)
+dlpack_flags(const ad_tensor *tensor, bool is_copy)
 {
-    uint32_t readonly = AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE;
-    return (flags & readonly ? AD_DL_FLAG_READ_ONLY : 0) |
+    return (ad_tensor_is_readonly(tensor) ? AD_DL_FLAG_READ_ONLY : 0) |
            (is_copy ? AD_DL_FLAG_IS_COPIED : 0) |
-           (flags & AD_TENSOR_SUBBYTE_PADDED ? AD_DL_FLAG_SUBBYTE_PADDED : 0);
+           (tensor->flags & AD_TENSOR_SUBBYTE_PADDED
+                ? AD_DL_FLAG_SUBBYTE_PADDED
+                : 0);
 }
 
 /* Refuses tensors that a consumer without flags would misinterpret. */
@@ -272,7 +274,7 @@ static ad_status
 check_flagless(const ad_tensor *tensor, ad_error *err)
 {
     char name[AD_DTYPE_NAME_SIZE];
-    if (tensor->flags & AD_TENSOR_READONLY) {
+    if (tensor->memory.readonly) {
         return ad_fail(err, AD_ERR_EXCHANGE, "readonly",
                        "ask for max_version=(1, 0) or later, or say that the "
                        "memory may be written with ad.tensor(x, "
@@ -317,9 +319,10 @@ fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
             ad_dl_tensor *out, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_tensor_require_size(tensor, err));
-    AD_RETURN_IF_ERR(ad_dlpack_device(tensor->device, &out->device, err));
+    AD_RETURN_IF_ERR(
+        ad_dlpack_device(tensor->memory.device, &out->device, err));
     int64_t low = 0, high;
-    if (ad_device_traits(tensor->device.type) & AD_ALLOCATIONS) {
+    if (ad_device_traits(tensor->memory.device.type) & AD_ALLOCATIONS) {
         ad_tensor_extent(tensor, &low, &high);
     }
     out->data = low < 0 ? (char *)tensor->data + low : tensor->data;
@@ -334,7 +337,8 @@ fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
 ad_status
 ad_dlpack_view(const ad_tensor *tensor, ad_dl_tensor *out, ad_error *err)
 {
-    if (tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_SUBBYTE_PADDED)) {
+    if (tensor->memory.readonly ||
+        (tensor->flags & AD_TENSOR_SUBBYTE_PADDED)) {
         AD_RETURN_IF_ERR(check_flagless(tensor, err));
     }
     return fill_tensor(tensor, tensor->shape, tensor->strides, out, err);
@@ -359,7 +363,7 @@ ad_dlpack_give(const ad_tensor *tensor, bool is_versioned, bool is_copy,
         managed->version = (ad_dl_version){AD_DL_MAJOR, AD_DL_MINOR};
         managed->manager_ctx = NULL;
         managed->deleter = delete_versioned;
-        managed->flags = dlpack_flags(tensor->flags, is_copy);
+        managed->flags = dlpack_flags(tensor, is_copy);
         view = &managed->dl_tensor;
     } else {
         block->managed.legacy.manager_ctx = NULL;
@@ -376,8 +380,8 @@ ad_dlpack_give(const ad_tensor *tensor, bool is_versioned, bool is_copy,
         view->shape[i] = tensor->shape[i];
         view->strides[i] = tensor->strides[i];
     }
-    block->owner = ad_owner_ref(tensor->owner);
-    block->sync = ad_sync_ref(tensor->sync);
+    block->owner = ad_owner_ref(tensor->memory.owner);
+    block->sync = ad_sync_ref(tensor->memory.sync);
     *out = block;
     return AD_OK;
 }

@@ -371,13 +371,6 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
     return result;
 }
 
-static void
-drop_sync(ad_sync **sync)
-{
-    ad_sync_unref(*sync);
-    *sync = NULL;
-}
-
 int
 ad_import(ad_state *state, PyObject *object, const ad_request *request,
           uint32_t among, ad_imported *out)
@@ -387,20 +380,18 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
     }
     /* ad_finish_tensor has done this for foreign tensors, which may be copies.
      */
-    if (request->stream.kind == AD_STREAM_OFF) {
-        if (out->is_array) {
-            drop_sync(&out->array.sync);
-        } else if (ad_is_tensor(state, object)) {
-            drop_sync(&out->tensor.tensor.sync);
-        }
+    if (request->stream.kind == AD_STREAM_OFF &&
+        (out->is_array || ad_is_tensor(state, object))) {
+        ad_memory_drop_sync(ad_imported_memory(out));
     }
     return 0;
 }
 
 int
 ad_apply_device_order(ad_state *state, const ad_request *request,
-                      ad_device device, ad_sync *sync, ad_owner *owner)
+                      const ad_memory *memory)
 {
+    ad_device device = memory->device;
     ad_stream_choice consumer;
     bool no_sync;
     ad_error err;
@@ -416,8 +407,9 @@ ad_apply_device_order(ad_state *state, const ad_request *request,
     if (!consumer.is_given) {
         return 0;
     }
-    ad_status status = ad_order_use(device, sync, owner, &consumer,
-                                    "the stream that was named", &err);
+    ad_status status =
+        ad_order_use(device, memory->sync, memory->owner, &consumer,
+                     "the stream that was named", &err);
     ad_choice_clear(&consumer);
     return ad_raise_status(state, status, &err);
 }
@@ -496,11 +488,11 @@ ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
     ad_stream_choice choice;
     bool no_sync;
     ad_error err;
-    int result =
-        ad_choose_stream(state, stream, tensor->device, &no_sync, &choice);
+    int result = ad_choose_stream(state, stream, tensor->memory.device,
+                                  &no_sync, &choice);
     if (result == 0) {
         ad_status status =
-            ad_tensor_copy_to(tensor, tensor->device, &choice, order,
+            ad_tensor_copy_to(tensor, tensor->memory.device, &choice, order,
                               "copy=True was passed", &copied, &err);
         ad_choice_clear(&choice);
         result = ad_raise_status(state, status, &err);
@@ -519,15 +511,15 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
 {
     ad_tensor *tensor = &value->tensor;
     if (request->stream.kind == AD_STREAM_OFF) {
-        drop_sync(&tensor->sync);
+        ad_memory_drop_sync(&tensor->memory);
     }
     if (request->copy != AD_COPY_ALWAYS ||
         (tensor->flags & AD_TENSOR_COPIED)) {
         return AD_IMPORT_DONE;
     }
-    return ad_replace_by_copy(state,
-                              ad_request_stream(request, tensor->device), 'C',
-                              value) == 0
+    return ad_replace_by_copy(
+               state, ad_request_stream(request, tensor->memory.device), 'C',
+               value) == 0
                ? AD_IMPORT_DONE
                : AD_IMPORT_FAILED;
 }
@@ -543,7 +535,7 @@ swap(const ad_request *request, const ad_element *element, ad_imported *out,
             element, "that takes a copy, which copy=False rules out", err);
     }
     char order = ad_tensor_is_contiguous(tensor, 'F') ? 'F' : 'C';
-    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, AD_CPU,
+    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->memory.device, AD_CPU,
                 "the elements have the other byte order");
     AD_RETURN_IF_ERR(ad_tensor_copy_swapped(tensor, order, &swapped, err));
     ad_tensor_clear(tensor);
@@ -585,7 +577,7 @@ ad_refuse_batch(const ad_array *array, const char *what, ad_error *err)
             "arrowdev.tensor(batch) is the matrix of its values, batch[name] "
             "a column",
             "the names of a batch would be lost by %s", what);
-    ad_error_device(err, array->device);
+    ad_error_device(err, array->memory.device);
     ad_type_error_dtype(array->schema.node, err);
     return AD_ERR_EXCHANGE;
 }

@@ -64,6 +64,13 @@ typedef struct ad_imported {
     ad_tensor_value tensor;
 } ad_imported;
 
+static inline ad_memory *
+ad_imported_memory(ad_imported *imported)
+{
+    return imported->is_array ? &imported->array.memory
+                              : &imported->tensor.tensor.memory;
+}
+
 typedef enum ad_import_result {
     AD_IMPORT_FAILED = -1, /* exception set; final: nothing else is tried */
     AD_IMPORT_REFUSED = 0, /* exception set; the next protocol is tried. An
@@ -176,17 +183,17 @@ int ad_import(ad_state *state, PyObject *object, const ad_request *request,
  * stream, waits for the data, and the owner records the stream. Host memory is
  * ready on every stream. -1 with an exception. */
 int ad_apply_device_order(ad_state *state, const ad_request *request,
-                          ad_device device, ad_sync *sync, ad_owner *owner);
+                          const ad_memory *memory);
 
 static inline int
 ad_apply_stream_order(ad_state *state, const ad_request *request,
-                      ad_device device, ad_sync *sync, ad_owner *owner)
+                      const ad_memory *memory)
 {
     bool may_have_stream =
         request->stream.kind != AD_STREAM_ABSENT || ad_stream_has_scopes();
-    return device.type == AD_CPU.type || !may_have_stream
+    return memory->device.type == AD_CPU.type || !may_have_stream
                ? 0
-               : ad_apply_device_order(state, request, device, sync, owner);
+               : ad_apply_device_order(state, request, memory);
 }
 
 /* Makes *imported an array with the validity of the mask. copy=True is served
@@ -398,9 +405,9 @@ ad_order_pending(ad_device device, const ad_stream_choice *producer,
 
 /* Returns whether there is nothing to order: host memory that is ready. */
 static inline bool
-ad_is_plain(ad_device device, const ad_sync *sync)
+ad_is_plain(const ad_memory *memory)
 {
-    return device.type == AD_CPU.type && sync == NULL;
+    return memory->device.type == AD_CPU.type && memory->sync == NULL;
 }
 
 /* Exported by buffer.c for the type slots of Array, Tensor and Buffer. */

@@ -663,14 +663,14 @@ ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
 ad_status
 ad_order_thread(const ad_tensor *tensor, const char *what, ad_error *err)
 {
-    ad_device device = tensor->device;
+    ad_device device = tensor->memory.device;
     ad_stream_choice consumer = {.is_given = false};
     bool has_stream = !(ad_device_traits(device.type) & AD_NO_STREAMS) &&
                       (ad_stream_current(device, &consumer) ||
                        ad_default_stream(device.type, &consumer.stream));
     if (!has_stream) {
-        return ad_sync_wait(tensor->sync, what, err);
+        return ad_sync_wait(tensor->memory.sync, what, err);
     }
-    return ad_order_use(device, tensor->sync, tensor->owner, &consumer, what,
-                        err);
+    return ad_order_use(device, tensor->memory.sync, tensor->memory.owner,
+                        &consumer, what, err);
 }

@@ -156,15 +156,16 @@ attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
 {
     if (from->queue.is_given) {
         return ad_sync_pending(&from->context, from->queue.stream,
-                               from->queue.keep, &tensor->sync, err);
+                               from->queue.keep, &tensor->memory.sync, err);
     }
     ad_owner *keep = ad_py_owner_new(from->syclobj);
     if (keep == NULL) {
         PyErr_Clear();
         return ad_fail_memory(err, sizeof(*keep));
     }
-    ad_status status = ad_sync_new(AD_SYNC_UNKNOWN, tensor->device,
-                                   from->syclobj, keep, &tensor->sync, err);
+    ad_status status =
+        ad_sync_new(AD_SYNC_UNKNOWN, tensor->memory.device, from->syclobj,
+                    keep, &tensor->memory.sync, err);
     ad_owner_unref(keep);
     return status;
 }
@@ -174,8 +175,9 @@ static ad_status
 attach_edges(ad_tensor *tensor, const source *from, ad_error *err)
 {
     const ad_stream_choice unknown = {.is_given = false};
-    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, from->context,
-                                         &unknown, &tensor->owner, err));
+    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->memory.owner, from->context,
+                                         &unknown, &tensor->memory.owner,
+                                         err));
     return attach_sync(tensor, from, err);
 }
 
@@ -223,7 +225,7 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
 static PyObject *
 object_that_came(const ad_tensor *tensor)
 {
-    const ad_sync *sync = tensor->sync;
+    const ad_sync *sync = tensor->memory.sync;
     PyObject *object = sync != NULL && sync->keep != NULL
                            ? ad_py_owner_object(sync->keep)
                            : NULL;
@@ -280,8 +282,10 @@ make_stream(const ad_tensor *tensor, const char *what, ad_stream *out,
                        "memory at their address");
     }
     AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, &context, err));
-    AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, NULL, *out, what, err));
-    return ad_owner_record_stream(tensor->owner, context, *out, NULL, err);
+    AD_RETURN_IF_ERR(
+        ad_sync_order(tensor->memory.sync, NULL, *out, what, err));
+    return ad_owner_record_stream(tensor->memory.owner, context, *out, NULL,
+                                  err);
 }
 
 /* Creates a queue object for data that have only an event, or no pending work.
@@ -317,10 +321,11 @@ find_queue(ad_state *state, const ad_tensor *tensor,
     if (queue == NULL) {
         return make_queue(state, tensor, rules);
     }
-    if (tensor->sync->kind == AD_SYNC_EVENT &&
-        ad_owner_record_stream(
-            tensor->owner, (ad_context){tensor->device, NULL},
-            tensor->sync->stream, tensor->sync->keep, &err) != AD_OK) {
+    if (tensor->memory.sync->kind == AD_SYNC_EVENT &&
+        ad_owner_record_stream(tensor->memory.owner,
+                               (ad_context){tensor->memory.device, NULL},
+                               tensor->memory.sync->stream,
+                               tensor->memory.sync->keep, &err) != AD_OK) {
         Py_DECREF(queue);
         return ad_interface_failed(state, rules, &err);
     }
@@ -331,11 +336,11 @@ static PyObject *
 export_dict(ad_state *state, const ad_tensor *tensor,
             const ad_interface_rules *rules)
 {
-    if (!(ad_device_traits(tensor->device.type) & rules->traits)) {
+    if (!(ad_device_traits(tensor->memory.device.type) & rules->traits)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
             rules, "memory of %s is not oneAPI's",
-            ad_device_format(tensor->device, name));
+            ad_device_format(tensor->memory.device, name));
     }
     PyObject *syclobj = find_queue(state, tensor, rules);
     PyObject *dict =

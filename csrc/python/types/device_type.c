@@ -95,19 +95,21 @@ device_get_name(PyObject *self, void *Py_UNUSED(closure))
 
 /* --- memory -------------------------------------------------------------- */
 
-/* A new allocation, its owner, and the event after which it may be used. */
+/* A new allocation. */
 typedef struct block {
     void *data;
-    ad_owner *owner;
-    ad_sync *sync;
+    ad_memory memory; /* its sync: after which it may be used */
 } block;
 
 static ad_status
 allocate_host(int64_t nbytes, block *out, ad_error *err)
 {
-    ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
-    *out = (block){.data = memory->data, .owner = &memory->base};
+    ad_host_block *memory;
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
+    *out = (block){
+        .data = memory->data,
+        .memory = {.owner = &memory->base, .device = AD_CPU},
+    };
     return AD_OK;
 }
 
@@ -118,7 +120,7 @@ allocate_device(ad_device device, const ad_stream_choice *choice,
     const struct ad_backend *backend;
     ad_context memory, context;
     ad_stream_choice on;
-    *out = (block){.data = NULL};
+    *out = (block){.memory = {.device = device}};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &memory, err));
     AD_RETURN_IF_ERR(
@@ -127,13 +129,15 @@ allocate_device(ad_device device, const ad_stream_choice *choice,
     AD_RETURN_IF_ERR(ad_stream_require_no_capture(context, on.stream,
                                                   "Device.empty()", err));
     AD_RETURN_IF_ERR(ad_device_memory_new(memory, on.stream, on.keep, nbytes,
-                                          &out->data, &out->owner, err));
+                                          &out->data, &out->memory.owner,
+                                          err));
     if (nbytes == 0) {
         return AD_OK;
     }
-    ad_status status = ad_sync_record(context, on.stream, &out->sync, err);
+    ad_status status =
+        ad_sync_record(context, on.stream, &out->memory.sync, err);
     if (status != AD_OK) {
-        ad_owner_unref(out->owner);
+        ad_owner_unref(out->memory.owner);
     }
     return status;
 }
@@ -151,7 +155,7 @@ device_empty(ad_state *state, PyObject *self, PyObject *const *values)
     ad_device device = device_of(self);
     ad_stream_choice choice;
     ad_error err;
-    block memory;
+    block made;
     if (PyBool_Check(values[0])) {
         return PyErr_Format(PyExc_TypeError,
                             "nbytes must be an int, not a bool");
@@ -169,16 +173,15 @@ device_empty(ad_state *state, PyObject *self, PyObject *const *values)
     }
     ad_status status =
         ad_device_equal(device, AD_CPU)
-            ? allocate_host(nbytes, &memory, &err)
-            : allocate_device(device, &choice, nbytes, &memory, &err);
+            ? allocate_host(nbytes, &made, &err)
+            : allocate_device(device, &choice, nbytes, &made, &err);
     ad_choice_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
-    PyObject *buffer = ad_buffer_object_new(
-        state, memory.data, 0, nbytes, device, 0, memory.owner, memory.sync);
-    ad_sync_unref(memory.sync);
-    ad_owner_unref(memory.owner);
+    PyObject *buffer =
+        ad_buffer_object_new(state, made.data, 0, nbytes, 0, &made.memory);
+    ad_memory_drop(&made.memory);
     return buffer;
 }
 
