@@ -10,49 +10,9 @@
 #include "base/handles.h"
 #include "base/owner.h"
 #include "base/status.h"
+#include "order/stream_ref.h"
 #include "order/sync.h"
 #include "device/backend.h"
-
-/* A stream and the owner that keeps it alive. */
-typedef struct ad_stream_choice {
-    bool is_given;
-    ad_stream stream;
-    ad_owner *keep; /* the stream's object; borrowed, may be NULL */
-} ad_stream_choice;
-
-/* Whether the stream is being captured into a graph. False for a stream whose
- * query fails, because it was destroyed. The legacy default stream cannot be
- * captured, and is not queried. */
-static inline bool
-ad_stream_is_captured(const ad_context *context, ad_stream stream)
-{
-    const struct ad_backend *backend = ad_backend_in_use(context->device.type);
-    bool is_captured = false;
-    return backend != NULL && (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
-           (!ad_stream_is_default(context->device, stream) ||
-            ad_stream_is_per_thread(context->device, stream)) &&
-           backend->stream_is_capturing(*context, stream, &is_captured,
-                                        NULL) == AD_OK &&
-           is_captured;
-}
-
-/* AD_ERR_EXCHANGE, "capture", if the stream is being captured. Called before
- * an `operation` that a graph cannot repeat. */
-AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_context context,
-                                                     ad_stream stream,
-                                                     const char *operation,
-                                                     ad_error *err);
-
-/* The number of this thread, which is unique in the process and never
- * reused. */
-uint64_t ad_thread_number(void);
-
-/* Keep track of this thread, until it ends, for ad_thread_is_there(). False
- * without memory. */
-bool ad_thread_watch(void);
-
-/* Whether a watched thread has not ended yet. */
-bool ad_thread_is_there(uint64_t number);
 
 /* The uses for which a context has a stream of arrowdev's own each, so that
  * ready data wait for no pending work of others. Only the last two ever wait
@@ -71,53 +31,23 @@ typedef enum ad_stream_use {
  * process, unless it died with its context or an event drew it into a capture.
  * A new stream then replaces it, so the result is never being captured. */
 AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream_use use,
-                                      ad_stream *out, ad_error *err);
+                                      ad_stream_ref *out, ad_error *err);
 
 /* Whether the runtime knows a stream of arrowdev's own still, and it is not
  * being captured. */
 bool ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
                          ad_stream stream);
 
-/* Whether the stream is one of arrowdev's own in this context. */
-bool ad_stream_is_own(const struct ad_backend *backend, ad_context context,
-                      ad_stream stream);
-
-/* Tells a stream from a later one with the same handle. A runtime may reuse
- * the handle of a destroyed stream while its work is pending. */
-typedef struct ad_stream_identity {
-    bool is_known;
-    uint64_t id;
-} ad_stream_identity;
-
-/* The identity is not known where the runtime has none (see stream_id in
- * device/backend.h), and not needed for a default stream, for one of
- * arrowdev's own, or for one that `keep` keeps alive. */
-ad_stream_identity ad_stream_identify(ad_context context, ad_stream stream,
-                                      const ad_owner *keep);
-
-/* The same for a stream that exists now, without a runtime call where its
- * handle was seen before. It may be that of an earlier stream with this handle:
- * ad_stream_is_same() is then false for this stream, but never true for a later
- * one. */
-ad_stream_identity ad_stream_recall(const ad_context *context,
-                                    ad_stream stream);
-
-/* Whether the handle still names this stream. True for an identity that is not
- * known. */
-bool ad_stream_is_same(ad_context context, ad_stream stream,
-                       ad_stream_identity identity);
-
-/* Memory of the context is freed in the order of `stream`. */
-void ad_stream_note_free(ad_context context, ad_stream stream);
+/* Memory is freed in the order of the stream. */
+void ad_stream_note_free(const ad_stream_ref *on);
 
 /* Wait on the host for the frees noted since the last call, on streams of
  * arrowdev's own. False where there are none, or a wait fails. */
 bool ad_stream_wait_for_frees(ad_context context);
 
 /* One of the few streams of the context that consumers share, in rotation. */
-AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
-                                         ad_context *out_context,
-                                         ad_error *err);
+AD_MUST_CHECK ad_status ad_stream_shared(ad_context context,
+                                         ad_stream_ref *out, ad_error *err);
 
 /* `context`, with the handle of the primary context where none is known.
  * `backend` must be open. */
@@ -132,14 +62,14 @@ AD_MUST_CHECK ad_status ad_context_complete(const struct ad_backend *backend,
  * function that finds the current stream (python/functions/use_stream.c). It
  * is set once, before any device is used, and it is called on any thread, even
  * one that it does not know. */
-typedef bool (*ad_stream_current_fn)(ad_device device, ad_stream_choice *out);
+typedef bool (*ad_stream_current_fn)(ad_device device, ad_stream_ref *out);
 void ad_stream_set_current(ad_stream_current_fn find);
 
 /* The scopes that exist, in all threads and tasks: one that was left is still
  * current in a task that began inside it. The Python layer counts them: mostly
  * 0, and then no stream is current. */
 extern atomic_long ad_n_stream_scopes;
-bool ad_stream_find_current(ad_device device, ad_stream_choice *out);
+bool ad_stream_find_current(ad_device device, ad_stream_ref *out);
 
 static inline bool
 ad_stream_has_scopes(void)
@@ -150,7 +80,7 @@ ad_stream_has_scopes(void)
 
 /* The caller's current stream for `device`, if there is one. */
 static inline bool
-ad_stream_current(ad_device device, ad_stream_choice *out)
+ad_stream_current(ad_device device, ad_stream_ref *out)
 {
     return ad_stream_has_scopes() && ad_stream_find_current(device, out);
 }
@@ -162,19 +92,20 @@ void ad_stream_hide_current(void);
 void ad_stream_show_current(void);
 
 /* `wanted` if it is given, else the caller's current stream, else arrowdev's
- * own for this use. *out has the borrowed owner of the stream. *out_context is
- * the context in which the stream runs; `context` is the expected one. */
-AD_MUST_CHECK ad_status ad_stream_choose(
-    ad_context context, const ad_stream_choice *wanted, ad_stream_use use,
-    ad_stream_choice *out, ad_context *out_context, ad_error *err);
+ * own for this use, with the context in which it runs. out->keep is borrowed.
+ * `context` is the expected one. */
+AD_MUST_CHECK ad_status ad_stream_choose(ad_context context,
+                                         const ad_stream_ref *wanted,
+                                         ad_stream_use use, ad_stream_ref *out,
+                                         ad_error *err);
 
 /* --- the context cache --------------------------------------------------- */
 
 /* The cache of each context, which lives as long as the process: arrowdev's
- * own streams, its intake streams, and a pool of syncs with reusable events.
+ * own streams, its import streams, and a pool of syncs with reusable events.
  * Only for order/. */
 #define AD_N_SHARED_STREAMS 4
-#define AD_N_INTAKES 4
+#define AD_N_IMPORT_STREAMS 4
 #define AD_N_EVENT_POOLS 8
 #define AD_EVENTS_PER_POOL 64
 #define AD_EVENTS_PER_THREAD 16
@@ -193,12 +124,13 @@ typedef struct ad_event_pool {
     _Alignas(64) ad_sync_cell cells[AD_EVENTS_PER_POOL];
 } ad_event_pool;
 
-/* See order/intake.h. Whoever has set `is_taken` owns the other members. */
-typedef struct ad_intake {
+/* See order/import_stream.h. Whoever has set `is_taken` owns the other
+ * members. */
+typedef struct ad_import_slot {
     atomic_bool is_taken;
     ad_stream stream; /* 0: not created yet */
     ad_sync *last;    /* the work before it is the last on the stream */
-} ad_intake;
+} ad_import_slot;
 
 typedef struct ad_context_cache {
     ad_context context;
@@ -207,18 +139,9 @@ typedef struct ad_context_cache {
     atomic_bool has_frees[AD_N_STREAM_USES];      /* not waited for yet */
     atomic_uintptr_t shared[AD_N_SHARED_STREAMS]; /* 0: not created yet */
     atomic_uint turn;
-    ad_intake intakes[AD_N_INTAKES];
+    ad_import_slot import_slots[AD_N_IMPORT_STREAMS];
     ad_event_pool pools[AD_N_EVENT_POOLS];
 } ad_context_cache;
-
-/* The device with the main type of its runtime: "cuda" for pinned and managed
- * memory, too. */
-static inline ad_device
-ad_device_of_runtime(ad_device device)
-{
-    const int32_t main_type = ad_backend_for(device.type)->device_types[0];
-    return (ad_device){main_type != 0 ? main_type : device.type, device.id};
-}
 
 static inline bool
 ad_context_cache_is_of(const ad_context_cache *cache,

@@ -1,4 +1,4 @@
-/* Intake streams: another library orders its pending work on one of them when
+/* Import streams: another library orders its pending work on one of them when
  * it hands over data without a stream of the caller's.
  *
  * A context has a few. Each import takes one that has no pending work, so that
@@ -6,27 +6,27 @@
  * work, the import takes any. Where other threads have taken all, it gets the
  * stream for work after pending data.
  */
-#ifndef AD_ORDER_INTAKE_H
-#define AD_ORDER_INTAKE_H
+#ifndef AD_ORDER_IMPORT_STREAM_H
+#define AD_ORDER_IMPORT_STREAM_H
 
 #include "order/streams.h"
 
-typedef struct ad_intake_stream {
-    ad_context context;
-    ad_stream stream;
-    ad_intake *intake; /* NULL: there is nothing to give back */
-} ad_intake_stream;
+typedef struct ad_import_stream {
+    ad_stream_ref on;
+    ad_import_slot *slot; /* NULL: there is nothing to give back */
+} ad_import_stream;
 
-/* Take an intake stream of the device's primary context, whose runtime is
+/* Take an import stream of the device's primary context, whose runtime is
  * open. */
-AD_MUST_CHECK ad_status ad_intake_take(ad_device device, ad_intake_stream *out,
-                                       ad_error *err);
+AD_MUST_CHECK ad_status ad_import_stream_take(ad_device device,
+                                              ad_import_stream *out,
+                                              ad_error *err);
 
 /* Give the stream back. `sync` was recorded on it after the producer's work.
  * It is NULL where the producer failed or nothing was recorded. Empties *self,
  * and does nothing where *self is empty. False where the stream had died with
  * its context, which is not known before it is used. The next import gets one
  * that lives. */
-bool ad_intake_give(ad_intake_stream *self, ad_sync *sync);
+bool ad_import_stream_give(ad_import_stream *self, ad_sync *sync);
 
-#endif /* AD_ORDER_INTAKE_H */
+#endif /* AD_ORDER_IMPORT_STREAM_H */
