@@ -412,8 +412,9 @@ send_batch(ad_async_producer *self, const ad_array *array,
            const char *metadata, ad_async_poll *poll, ad_error *err)
 {
     task *sent = NULL;
-    if (array->device.type == ARROW_DEVICE_CPU) {
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "an async stream", err));
+    if (array->memory.device.type == ARROW_DEVICE_CPU) {
+        AD_RETURN_IF_ERR(
+            ad_sync_wait(array->memory.sync, "an async stream", err));
     }
     AD_RETURN_IF_ERR(task_new(self, array, &sent, err));
     struct ArrowAsyncTask shown = {task_extract, sent};
@@ -434,7 +435,7 @@ ad_async_producer_send(ad_async_producer *self, const ad_array *array,
                        ad_error *err)
 {
     AD_RETURN_IF_ERR(begin_call(self, "a batch was sent", err));
-    ad_status status = check_device(self, array->device, err);
+    ad_status status = check_device(self, array->memory.device, err);
     if (status == AD_OK) {
         *poll = take_credit(self, 1);
         if (*poll == AD_ASYNC_READY) {

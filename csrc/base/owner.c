@@ -341,21 +341,21 @@ ad_owner_covers(ad_owner *owner, const void *data, size_t nbytes)
 /* --- host memory --------------------------------------------------------- */
 
 static void
-memory_destroy(ad_owner *base)
+block_destroy(ad_owner *base)
 {
     free(base);
 }
 
 static ad_extent
-memory_extent(const ad_owner *base)
+block_extent(const ad_owner *base)
 {
-    const ad_memory *memory = (const ad_memory *)base;
-    return (ad_extent){memory->data, (size_t)memory->nbytes};
+    const ad_host_block *block = (const ad_host_block *)base;
+    return (ad_extent){block->data, (size_t)block->nbytes};
 }
 
-static const ad_owner_ops memory_ops = {
-    .destroy = memory_destroy,
-    .extent = memory_extent,
+static const ad_owner_ops block_ops = {
+    .destroy = block_destroy,
+    .extent = block_extent,
     .name = "host memory",
 };
 
@@ -377,27 +377,27 @@ ask_for_huge_pages(void *data, size_t nbytes)
  * a freed block of aligned_alloc for the same size: it takes fresh pages from
  * the system. Faulting them in takes as long as copying into them. */
 ad_status
-ad_memory_new(int64_t nbytes, ad_memory **out, ad_error *err)
+ad_host_block_new(int64_t nbytes, ad_host_block **out, ad_error *err)
 {
-    const size_t extra = sizeof(ad_memory) + AD_ALIGNMENT - 1;
+    const size_t extra = sizeof(ad_host_block) + AD_ALIGNMENT - 1;
     if (nbytes < 0 || nbytes > INT64_MAX - AD_ALIGNMENT - (int64_t)extra) {
         return ad_fail(err, AD_ERR_MEMORY, NULL, NULL,
                        "size of an allocation overflows");
     }
     size_t padded = (size_t)ad_padded(nbytes);
-    ad_memory *memory = malloc(extra + padded);
-    if (memory == NULL) {
+    ad_host_block *block = malloc(extra + padded);
+    if (block == NULL) {
         return ad_fail_memory(err, extra + padded);
     }
-    ad_owner_init(&memory->base, &memory_ops);
-    memory->data = NULL;
-    memory->nbytes = nbytes;
+    ad_owner_init(&block->base, &block_ops);
+    block->data = NULL;
+    block->nbytes = nbytes;
     if (nbytes > 0) {
-        uintptr_t start = (uintptr_t)memory + extra;
-        memory->data = (void *)(start & ~(uintptr_t)(AD_ALIGNMENT - 1));
-        ask_for_huge_pages(memory->data, padded);
-        memset((char *)memory->data + nbytes, 0, padded - (size_t)nbytes);
+        uintptr_t start = (uintptr_t)block + extra;
+        block->data = (void *)(start & ~(uintptr_t)(AD_ALIGNMENT - 1));
+        ask_for_huge_pages(block->data, padded);
+        memset((char *)block->data + nbytes, 0, padded - (size_t)nbytes);
     }
-    *out = memory;
+    *out = block;
     return AD_OK;
 }

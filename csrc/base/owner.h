@@ -166,14 +166,14 @@ ad_bitmap_bytes(int64_t n)
     return n / 8 + (n % 8 != 0);
 }
 
-typedef struct ad_memory {
+typedef struct ad_host_block {
     ad_owner base;
     void *data; /* NULL only for 0 bytes */
     int64_t nbytes;
-} ad_memory;
+} ad_host_block;
 
 /* The contents are undefined, except for the padding. */
-AD_MUST_CHECK ad_status ad_memory_new(int64_t nbytes, ad_memory **out,
-                                      ad_error *err);
+AD_MUST_CHECK ad_status ad_host_block_new(int64_t nbytes, ad_host_block **out,
+                                          ad_error *err);
 
 #endif /* AD_BASE_OWNER_H */

@@ -18,7 +18,7 @@ fail_copy(const ad_array *array, bool is_bits, ad_error *err)
             "%s needs a copy, which was ruled out",
             is_bits ? "making bytes of the bits of a bool array"
                     : "filling nulls");
-    ad_error_device(err, array->device);
+    ad_error_device(err, array->memory.device);
     ad_type_error_dtype(array->schema.node, err);
     return AD_ERR_EXCHANGE;
 }
@@ -30,15 +30,16 @@ unpack_values(const ad_array *array, const ad_flattened *flat, int64_t n,
 {
     bool is_host = ad_host_accessible(device);
     if (is_host) {
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
+        AD_RETURN_IF_ERR(
+            ad_sync_wait(array->memory.sync, "a copy on the host", err));
     }
     const ad_bits bits = {
         .device = device,
         .data = flat->data,
         .offset = flat->offset,
         .length = n,
-        .owner = array->owner,
-        .sync = is_host ? NULL : array->sync,
+        .owner = array->memory.owner,
+        .sync = is_host ? NULL : array->memory.sync,
     };
     return ad_unpack_bits(&bits, NULL, out, err);
 }
@@ -54,12 +55,12 @@ duplicate_values(const ad_array *array, const ad_tensor *tensor, int64_t n,
     run.ndim = 1;
     run.shape = &n;
     run.strides = &stride;
-    run.owner = array->owner;
-    run.sync = array->sync;
+    run.memory.owner = array->memory.owner;
+    run.memory.sync = array->memory.sync;
     AD_RETURN_IF_ERR(
         ad_tensor_copy_to(&run, device, NULL, 'C', NULL, &copy, err));
-    *out =
-        (ad_allocation){copy.tensor.data, copy.tensor.owner, copy.tensor.sync};
+    *out = (ad_allocation){copy.tensor.data, copy.tensor.memory.owner,
+                           copy.tensor.memory.sync};
     return AD_OK;
 }
 
@@ -71,7 +72,8 @@ static ad_status
 copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
             const void *value, ad_tensor *tensor, ad_error *err)
 {
-    ad_device device = ad_bridge_target(array->device, AD_COPY_IF_NEEDED);
+    ad_device device =
+        ad_bridge_target(array->memory.device, AD_COPY_IF_NEEDED);
     ad_fill fills[AD_MAX_DEPTH + 1];
     ad_allocation made;
     size_t n_fills = 0;
@@ -87,8 +89,8 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
                 (ad_fill){level->validity, level->offset, level->length, n};
         }
     }
-    AD_LOG_COPY(size > 0 ? n * (int64_t)size : n * bits / 8, array->device,
-                device,
+    AD_LOG_COPY(size > 0 ? n * (int64_t)size : n * bits / 8,
+                array->memory.device, device,
                 flat->is_bits ? "a tensor has a byte per bool, not a bit"
                 : has_nulls   ? "nulls are filled"
                               : "copy=True was passed");
@@ -100,9 +102,9 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
             : duplicate_values(array, tensor, n, device, &made, err));
     tensor->data = made.data;
     tensor->byte_offset = 0;
-    tensor->owner = made.owner;
-    tensor->sync = made.sync;
-    tensor->device = device;
+    tensor->memory.owner = made.owner;
+    tensor->memory.sync = made.sync;
+    tensor->memory.device = device;
     tensor->flags = AD_TENSOR_COPIED;
     if (is_plain || n_fills == 0) {
         return AD_OK;
@@ -120,8 +122,8 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
 static void
 share_memory(const ad_array *array, ad_tensor *tensor)
 {
-    tensor->owner = ad_owner_ref(array->owner);
-    tensor->sync = ad_sync_ref(array->sync);
+    tensor->memory.owner = ad_owner_ref(array->memory.owner);
+    tensor->memory.sync = ad_sync_ref(array->memory.sync);
 }
 
 /* The fast path for plain numbers without nulls, the most frequent column. */
@@ -150,7 +152,7 @@ check(const ad_array *array, ad_tensor_descriptor *descriptor, int64_t offset,
                        offset, nbytes);
     }
     descriptor->byte_offset = (uint64_t)product;
-    descriptor->device = array->device;
+    descriptor->device = array->memory.device;
     descriptor->flags =
         AD_TENSOR_IMMUTABLE | (array->readonly ? AD_TENSOR_READONLY : 0);
     return ad_tensor_check(descriptor, "the array", out, err);

@@ -37,14 +37,14 @@ share_with_extent(const ad_tensor *matrix, ad_tensor_value *out, ad_error *err)
     int64_t low, high;
     ad_tensor_share(matrix, out);
     if (matrix->shape[1] <= 1 || ad_tensor_size(matrix) == 0 ||
-        ad_device_uses_handles(matrix->device.type)) {
+        ad_device_uses_handles(matrix->memory.device.type)) {
         return AD_OK;
     }
     ad_tensor_extent(matrix, &low, &high);
     const ad_extent extent = {(const char *)ad_tensor_address(matrix) + low,
                               (size_t)(high - low)};
-    ad_status status = ad_owner_with_extent(out->tensor.owner, extent,
-                                            &out->tensor.owner, err);
+    ad_status status = ad_owner_with_extent(out->tensor.memory.owner, extent,
+                                            &out->tensor.memory.owner, err);
     if (status != AD_OK) {
         ad_tensor_clear(&out->tensor);
     }
@@ -64,14 +64,14 @@ ad_matrix_lay_out(const ad_tensor *matrix, ad_copy copy, ad_tensor_value *out,
     }
     if (copy == AD_COPY_NEVER) {
         return ad_fail_on(
-            err, matrix->device, "copy",
+            err, matrix->memory.device, "copy",
             "allow a copy (copy=None), or pass a matrix in the order "
             "\"F\"",
             "the columns of a matrix whose rows are %" PRId64
             " elements apart are copied, which was ruled out",
             matrix->strides[0]);
     }
-    ad_device target = ad_bridge_target(matrix->device, copy);
+    ad_device target = ad_bridge_target(matrix->memory.device, copy);
     return ad_tensor_copy_to(
         matrix, target, NULL, 'F',
         is_zero_copy
@@ -93,7 +93,7 @@ ad_matrix_column(const ad_tensor *matrix, int64_t i, ad_array *out,
         nbytes = i * matrix->strides[1] *
                  (int64_t)(ad_dtype_bits(matrix->dtype) / 8);
     }
-    if (ad_device_uses_handles(matrix->device.type)) {
+    if (ad_device_uses_handles(matrix->memory.device.type)) {
         column.byte_offset += (uint64_t)nbytes;
     } else if (matrix->data != NULL) {
         column.data = (char *)matrix->data + nbytes;

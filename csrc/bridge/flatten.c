@@ -133,7 +133,7 @@ refuse(const ad_array *array, const position *at, const ad_type *type,
             "would lose what the values mean",
             name);
     ad_error_dtype(err, name);
-    ad_error_device(err, array->device);
+    ad_error_device(err, array->memory.device);
     hint_type(at, type, err);
     ad_text_clear(&text);
     return AD_ERR_EXCHANGE;
@@ -376,7 +376,7 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
                 "on this device",
                 what);
     }
-    ad_error_device(err, array->device);
+    ad_error_device(err, array->memory.device);
     ad_type_error_dtype(array->schema.node, err);
     return AD_ERR_EXCHANGE;
 }
@@ -386,8 +386,8 @@ ad_flatten_resolve_nulls(const ad_array *array,
                          const ad_bridge_options *options, ad_flattened *flat,
                          bool *has_nulls, ad_error *err)
 {
-    bool can_count = ad_host_accessible(array->device) ||
-                     ad_backend_is_there(array->device.type);
+    bool can_count = ad_host_accessible(array->memory.device) ||
+                     ad_backend_is_there(array->memory.device.type);
     *has_nulls = false;
     if (options->nulls == AD_NULLS_IGNORE) {
         return AD_OK;

@@ -28,15 +28,16 @@ offset_at(const lists *self, int64_t i)
 
 /* Makes the offsets accessible to the host. *memory holds a copy, if any. */
 static ad_status
-read_offsets(lists *self, ad_memory **memory, ad_error *err)
+read_offsets(lists *self, ad_host_block **memory, ad_error *err)
 {
     const ad_array *array = self->array;
     int64_t width = self->is_wide ? 8 : 4;
     int64_t start, nbytes;
-    if (ad_host_accessible(array->device)) {
+    if (ad_host_accessible(array->memory.device)) {
         self->offsets = (const char *)self->node->buffers[1] +
                         (uint64_t)self->offset * (uint64_t)width;
-        return ad_sync_wait(array->sync, "reading the offsets of lists", err);
+        return ad_sync_wait(array->memory.sync, "reading the offsets of lists",
+                            err);
     }
     if (__builtin_mul_overflow(self->offset, width, &start) ||
         __builtin_mul_overflow(self->length + 1, width, &nbytes)) {
@@ -44,11 +45,11 @@ read_offsets(lists *self, ad_memory **memory, ad_error *err)
                        "the offsets of %" PRId64 " lists overflow 64 bits",
                        self->length);
     }
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, memory, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, memory, err));
     self->offsets = (*memory)->data;
-    return ad_read_device(array->device, self->node->buffers[1], array->owner,
-                          (uint64_t)start, (size_t)nbytes, array->sync, NULL,
-                          (*memory)->data, err);
+    return ad_read_device(array->memory.device, self->node->buffers[1],
+                          array->memory.owner, (uint64_t)start, (size_t)nbytes,
+                          array->memory.sync, NULL, (*memory)->data, err);
 }
 
 /* The number of offsets that are compared without a branch. */
@@ -98,7 +99,7 @@ fail_offsets(const lists *self, int64_t row, ad_error *err)
                 " over a child of length %" PRId64,
                 row, offset_at(self, row), offset_at(self, row + 1),
                 self->node->children[0]->length);
-    ad_error_device(err, self->array->device);
+    ad_error_device(err, self->array->memory.device);
     return status;
 }
 
@@ -113,12 +114,12 @@ read_null(const lists *self, int64_t row, bool *is_null, ad_error *err)
     if (validity == NULL || self->node->null_count == 0) {
         return AD_OK;
     }
-    if (ad_host_accessible(array->device)) {
+    if (ad_host_accessible(array->memory.device)) {
         byte = validity[bit / 8];
     } else {
-        AD_RETURN_IF_ERR(ad_read_device(array->device, validity, array->owner,
-                                        bit / 8, 1, array->sync, NULL, &byte,
-                                        err));
+        AD_RETURN_IF_ERR(ad_read_device(array->memory.device, validity,
+                                        array->memory.owner, bit / 8, 1,
+                                        array->memory.sync, NULL, &byte, err));
     }
     *is_null = !ad_bitmap_get(&byte, (int64_t)(bit % 8));
     return AD_OK;
@@ -146,7 +147,7 @@ fail_unequal(const lists *self, int64_t row, int64_t size, ad_error *err)
                 " has %" PRId64 ", and a tensor's rows are of one length",
                 size, row, other);
     }
-    ad_error_device(err, self->array->device);
+    ad_error_device(err, self->array->memory.device);
     ad_type_error_dtype(self->array->schema.node, err);
     return AD_ERR_EXCHANGE;
 }
@@ -186,7 +187,7 @@ ad_lists_as_rows(const ad_array *array, const struct ArrowArray *node,
                  const ad_type *type, int64_t offset, int64_t length,
                  int64_t *first, int64_t *row_size, ad_error *err)
 {
-    ad_memory *memory = NULL;
+    ad_host_block *memory = NULL;
     lists self = {
         .array = array,
         .node = node,

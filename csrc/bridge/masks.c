@@ -48,8 +48,9 @@ ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
     ad_tensor_value contiguous;
     AD_RETURN_IF_ERR(check_mask(tensor, err));
     if (!ad_tensor_is_contiguous(tensor, 'C')) {
-        ad_device device =
-            ad_host_accessible(tensor->device) ? AD_CPU : tensor->device;
+        ad_device device = ad_host_accessible(tensor->memory.device)
+                               ? AD_CPU
+                               : tensor->memory.device;
         AD_RETURN_IF_ERR(ad_tensor_copy_to(
             tensor, device, stream, 'C',
             "the mask's strides leave gaps between its elements", &contiguous,
@@ -60,13 +61,13 @@ ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
         return status;
     }
     *out = (ad_mask){
-        .device = tensor->device,
+        .device = tensor->memory.device,
         .data = tensor->data,
         .offset = (int64_t)tensor->byte_offset,
         .length = tensor->shape[0],
         .marks_nulls = marks_nulls,
-        .owner = ad_owner_ref(tensor->owner),
-        .sync = ad_sync_ref(tensor->sync),
+        .owner = ad_owner_ref(tensor->memory.owner),
+        .sync = ad_sync_ref(tensor->memory.sync),
     };
     return AD_OK;
 }
@@ -133,13 +134,13 @@ ad_mask_from_array(const ad_array *array, const ad_stream_ref *stream,
     AD_RETURN_IF_ERR(check_no_nulls(array, stream, err));
     if (strcmp(schema->format, "b") == 0 && schema->dictionary == NULL) {
         *out = (ad_mask){
-            .device = array->device,
+            .device = array->memory.device,
             .data = array->node->buffers[1],
             .offset = array->offset,
             .length = array->length,
             .is_bits = true,
-            .owner = ad_owner_ref(array->owner),
-            .sync = ad_sync_ref(array->sync),
+            .owner = ad_owner_ref(array->memory.owner),
+            .sync = ad_sync_ref(array->memory.sync),
         };
         return AD_OK;
     }
@@ -175,20 +176,20 @@ check_device(const ad_array *array, const ad_mask *mask, ad_error *err)
 {
     char data[AD_DEVICE_NAME_SIZE];
     char flags[AD_DEVICE_NAME_SIZE];
-    if (ad_device_equal(array->device, mask->device) ||
-        (ad_device_equal(array->device, AD_CPU) &&
+    if (ad_device_equal(array->memory.device, mask->device) ||
+        (ad_device_equal(array->memory.device, AD_CPU) &&
          ad_host_accessible(mask->device))) {
         return AD_OK;
     }
-    ad_device_format(array->device, data);
+    ad_device_format(array->memory.device, data);
     ad_device_format(mask->device, flags);
     ad_fail(err, AD_ERR_EXCHANGE, "device",
             "bring one of them there with arrowdev.array(x, device=...)",
             "the data are on %s, but their mask is on %s", data, flags);
     /* Names the device that is not the host. */
-    ad_error_device(err, ad_device_equal(array->device, AD_CPU)
+    ad_error_device(err, ad_device_equal(array->memory.device, AD_CPU)
                              ? mask->device
-                             : array->device);
+                             : array->memory.device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -277,15 +278,16 @@ static ad_status
 fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
             const void *old, void *target, ad_error *err)
 {
-    const ad_session_request also =
-        ad_session_within(array->device, ad_node_some_buffer(array->node),
-                          array->sync, NULL, operation);
+    const ad_session_request also = ad_session_within(
+        array->memory.device, ad_node_some_buffer(array->node),
+        array->memory.sync, NULL, operation);
     if (session->backend != NULL) {
         AD_RETURN_IF_ERR(
             ad_owner_record_stream(mask->owner, &session->on, err));
     }
     if (old != NULL || session->backend != NULL) {
-        AD_RETURN_IF_ERR(ad_session_use(session, &also, array->owner, err));
+        AD_RETURN_IF_ERR(
+            ad_session_use(session, &also, array->memory.owner, err));
     }
     AD_RETURN_IF_ERR(write_flags(session, array, mask, target, err));
     return old == NULL
@@ -303,9 +305,9 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
         mask->device, mask->data, mask->sync, stream, operation);
     ad_session session;
     *out = (ad_allocation){0};
-    request.target = array->device;
-    request.others_pending = !ad_sync_is_done(array->sync);
-    AD_LOG_COPY(nbytes, mask->device, array->device,
+    request.target = array->memory.device;
+    request.others_pending = !ad_sync_is_done(array->memory.sync);
+    AD_LOG_COPY(nbytes, mask->device, array->memory.device,
                 mask->is_bits ? "the bits of a mask are moved, or joined with "
                                 "those of the array"
                               : "flags of a byte become bits");
@@ -315,10 +317,10 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
     if (status == AD_OK) {
         status = fill_bitmap(&session, array, mask, old, out->data, err);
     }
-    AD_RETURN_IF_ERR(
-        ad_session_end(&session, status, array->owner, mask->owner, out, err));
+    AD_RETURN_IF_ERR(ad_session_end(&session, status, array->memory.owner,
+                                    mask->owner, out, err));
     if (out->sync == NULL) {
-        out->sync = ad_sync_ref(array->sync);
+        out->sync = ad_sync_ref(array->memory.sync);
     }
     return AD_OK;
 }
@@ -329,15 +331,15 @@ static bool
 can_share(const ad_array *array, const ad_mask *mask, const void *old)
 {
     return mask->is_bits && mask->offset == array->offset && old == NULL &&
-           ad_device_equal(mask->device, array->device) &&
-           (ad_device_traits(array->device.type) & AD_QUEUES) == 0;
+           ad_device_equal(mask->device, array->memory.device) &&
+           (ad_device_traits(array->memory.device.type) & AD_QUEUES) == 0;
 }
 
 static ad_status
 share_bits(const ad_array *array, const ad_mask *mask, ad_allocation *out,
            ad_error *err)
 {
-    ad_sync *const syncs[] = {mask->sync, array->sync};
+    ad_sync *const syncs[] = {mask->sync, array->memory.sync};
     *out = (ad_allocation){.data = (void *)mask->data};
     AD_RETURN_IF_ERR(ad_sync_join(syncs, 2, &out->sync, err));
     out->owner = ad_owner_ref(mask->owner);
@@ -355,8 +357,8 @@ old_bitmap(const ad_array *array, const void **out, ad_error *err)
     if (ad_array_has_no_nulls(array)) {
         return AD_OK;
     }
-    if (ad_host_accessible(array->device)) {
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
+    if (ad_host_accessible(array->memory.device)) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->memory.sync, operation, err));
         n_nulls = ad_array_count_nulls_host(array);
     }
     *out = n_nulls != 0 ? ad_array_validity(array) : NULL;
@@ -368,7 +370,7 @@ static ad_status
 attach(const ad_array *array, const ad_mask *mask, const ad_allocation *made,
        ad_array *out, ad_error *err)
 {
-    bool is_host = ad_device_equal(array->device, AD_CPU);
+    bool is_host = ad_device_equal(array->memory.device, AD_CPU);
     if (is_host) {
         AD_RETURN_IF_ERR(ad_sync_wait(mask->sync, operation, err));
     }
@@ -379,7 +381,7 @@ attach(const ad_array *array, const ad_mask *mask, const ad_allocation *made,
     const ad_validity_change change = {
         .null_count = n_nulls,
         .validity = n_nulls != 0 ? made->data : NULL,
-        .owner = n_nulls != 0 ? made->owner : array->owner,
+        .owner = n_nulls != 0 ? made->owner : array->memory.owner,
         .sync = made->sync,
     };
     return ad_array_with_validity(array, &change, out, err);
@@ -402,7 +404,7 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
     AD_RETURN_IF_ERR(can_share(array, mask, old)
                          ? share_bits(array, mask, &made, err)
                          : make_bitmap(array, mask, old, stream, &made, err));
-    ad_status status = join_owner(&made, array->owner, err);
+    ad_status status = join_owner(&made, array->memory.owner, err);
     if (status == AD_OK) {
         status = attach(array, mask, &made, out, err);
     }
@@ -432,7 +434,7 @@ build_bits(const ad_array *array, const ad_allocation *made, ad_array *out,
     const ad_schema_spec bits = {.format = "b", .flags = ARROW_FLAG_NULLABLE};
     const void *buffers[] = {ad_array_validity(array), made->data};
     ad_array_spec spec = {
-        .device = array->device,
+        .device = array->memory.device,
         .length = array->length,
         .offset = array->offset,
         .null_count = ad_array_null_count(array),
@@ -458,7 +460,7 @@ ad_array_pack_bools(const ad_array *array, const ad_stream_ref *stream,
     ad_mask_clear(&mask);
     AD_RETURN_IF_ERR(status);
     if (ad_array_validity(array) != NULL) {
-        status = join_owner(&made, array->owner, err);
+        status = join_owner(&made, array->memory.owner, err);
     }
     if (status == AD_OK) {
         status = build_bits(array, &made, out, err);

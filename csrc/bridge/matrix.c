@@ -50,7 +50,7 @@ column_of(const ad_array *batch, int64_t i)
 static ad_status
 fail_columns(const matrix *self, ad_error *err)
 {
-    ad_error_device(err, self->batch->device);
+    ad_error_device(err, self->batch->memory.device);
     ad_type_error_dtype(self->batch->schema.node, err);
     return AD_ERR_EXCHANGE;
 }
@@ -113,7 +113,7 @@ static void
 note_place(matrix *self, int64_t i, const ad_array *column,
            const ad_flattened *flat)
 {
-    bool is_handle = ad_device_uses_handles(self->batch->device.type);
+    bool is_handle = ad_device_uses_handles(self->batch->memory.device.type);
     /* The memory of the child reaches up to its last row, which the slice may
      * not have. */
     int64_t rows = column->node->offset + column->node->length;
@@ -161,7 +161,7 @@ note_place(matrix *self, int64_t i, const ad_array *column,
 static bool
 is_one_block(const matrix *self)
 {
-    ad_device device = self->batch->device;
+    ad_device device = self->batch->memory.device;
     int64_t nbytes;
     if (self->n_columns == 1 || self->n_rows == 0 ||
         ad_device_uses_handles(device.type) ||
@@ -171,7 +171,7 @@ is_one_block(const matrix *self)
     return !__builtin_mul_overflow(self->pitch, self->n_columns - 1,
                                    &nbytes) &&
            !__builtin_add_overflow(nbytes, self->run, &nbytes) &&
-           ad_owner_covers(self->batch->owner,
+           ad_owner_covers(self->batch->memory.owner,
                            (const char *)self->data + self->start,
                            (size_t)nbytes);
 }
@@ -278,7 +278,7 @@ describe_stolen(const matrix *self, const ad_tensor *memory, char order,
         .dtype = self->dtype,
         .ndim = 2,
         .flags = memory->flags,
-        .device = memory->device,
+        .device = memory->memory.device,
         .shape = shape,
         .strides = order == 'C' || self->n_rows == 0 ? NULL : strides,
     };
@@ -287,8 +287,8 @@ describe_stolen(const matrix *self, const ad_tensor *memory, char order,
         ad_tensor_clear(&held);
         return status;
     }
-    out->tensor.owner = held.owner;
-    out->tensor.sync = held.sync;
+    out->tensor.memory.owner = held.memory.owner;
+    out->tensor.memory.sync = held.memory.sync;
     return AD_OK;
 }
 
@@ -302,9 +302,7 @@ describe_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
         .byte_offset = (uint64_t)self->start,
         .flags =
             AD_TENSOR_IMMUTABLE | (batch->readonly ? AD_TENSOR_READONLY : 0),
-        .device = batch->device,
-        .owner = ad_owner_ref(batch->owner),
-        .sync = ad_sync_ref(batch->sync),
+        .memory = ad_memory_ref(&batch->memory),
     };
     return describe_stolen(self, &memory, 'F', self->pitch, out, err);
 }
@@ -385,14 +383,15 @@ send_columns(const matrix *self, const ad_tensor *columns, ad_session *session,
     for (int64_t k = 0; k < self->n_columns; k++) {
         const ad_tensor *column = &columns[k];
         const ad_session_request memory = ad_session_within(
-            column->device, NULL, column->sync, NULL, "a copy");
+            column->memory.device, NULL, column->memory.sync, NULL, "a copy");
         const ad_block_copy copy = {
             .target = ad_span_at(session->target, target, k * self->run),
             .source = {session->source, column->data, column->byte_offset},
             .width = (size_t)self->run,
             .height = 1,
         };
-        AD_RETURN_IF_ERR(ad_session_use(session, &memory, column->owner, err));
+        AD_RETURN_IF_ERR(
+            ad_session_use(session, &memory, column->memory.owner, err));
         AD_RETURN_IF_ERR(ad_session_copy(session, &copy, err));
     }
     return AD_OK;
@@ -403,13 +402,14 @@ join_columns(const matrix *self, const ad_tensor *columns, char order,
              ad_tensor *out, ad_error *err)
 {
     const ad_array *batch = self->batch;
-    ad_session_request request = ad_session_within(
-        batch->device, columns[0].data, batch->sync, NULL, "a copy");
+    ad_session_request request =
+        ad_session_within(batch->memory.device, columns[0].data,
+                          batch->memory.sync, NULL, "a copy");
     ad_session session;
     ad_allocation made = {0};
-    request.target = ad_bridge_target(batch->device, AD_COPY_IF_NEEDED);
+    request.target = ad_bridge_target(batch->memory.device, AD_COPY_IF_NEEDED);
     for (int64_t k = 0; k < self->n_columns; k++) {
-        request.others_pending |= !ad_sync_is_done(columns[k].sync);
+        request.others_pending |= !ad_sync_is_done(columns[k].memory.sync);
     }
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status = ad_session_allocate(
@@ -419,14 +419,12 @@ join_columns(const matrix *self, const ad_tensor *columns, char order,
         status = turns ? interleave(self, columns, made.data, err)
                        : send_columns(self, columns, &session, made.data, err);
     }
-    AD_RETURN_IF_ERR(
-        ad_session_end(&session, status, batch->owner, NULL, &made, err));
+    AD_RETURN_IF_ERR(ad_session_end(&session, status, batch->memory.owner,
+                                    NULL, &made, err));
     *out = (ad_tensor){
         .data = made.data,
         .flags = AD_TENSOR_COPIED,
-        .device = request.target,
-        .owner = made.owner,
-        .sync = made.sync,
+        .memory = {made.owner, made.sync, request.target},
     };
     return AD_OK;
 }
@@ -468,7 +466,7 @@ copy_strided(ad_tensor_value *source, char order, ad_tensor_value *out,
              ad_error *err)
 {
     ad_device target =
-        ad_bridge_target(source->tensor.device, AD_COPY_IF_NEEDED);
+        ad_bridge_target(source->tensor.memory.device, AD_COPY_IF_NEEDED);
     ad_status status = ad_tensor_copy_to(&source->tensor, target, NULL, order,
                                          NULL, out, err);
     ad_tensor_clear(&source->tensor);
@@ -481,7 +479,7 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
 {
     ad_tensor_value view;
     ad_tensor memory = {0};
-    bool is_host = ad_host_accessible(self->batch->device);
+    bool is_host = ad_host_accessible(self->batch->memory.device);
     if (self->has_pitch) {
         AD_RETURN_IF_ERR(describe_columns(self, &view, err));
         return copy_strided(&view, order, out, err);
@@ -501,7 +499,7 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
 static void
 log_copy(const matrix *self, const char *why)
 {
-    ad_device device = self->batch->device;
+    ad_device device = self->batch->memory.device;
     char because[128] = "copy=True was passed";
     if (why != NULL) {
         snprintf(because, sizeof(because),

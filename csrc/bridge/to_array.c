@@ -35,7 +35,7 @@ fail_dtype(const ad_tensor *tensor, const char *hint, const char *problem,
     ad_fail(err, AD_ERR_EXCHANGE, "dtype", hint, "a tensor of %s %s", name,
             problem);
     ad_error_dtype(err, name);
-    ad_error_device(err, tensor->device);
+    ad_error_device(err, tensor->memory.device);
     return AD_ERR_EXCHANGE;
 }
 
@@ -153,13 +153,13 @@ wrap_list(const ad_array *child, int64_t list_size, int64_t length,
     AD_RETURN_IF_ERR(ad_schema_build(&schema_spec, &schema, err));
     ad_array_spec spec = {
         .schema = schema,
-        .device = child->device,
+        .device = child->memory.device,
         .length = length,
         .n_buffers = 1,
         .buffers = buffers,
         .n_children = 1,
         .children = child,
-        .sync = child->sync,
+        .sync = child->memory.sync,
     };
     ad_status status = ad_array_build(&spec, out, err);
     ad_schema_unref(schema);
@@ -173,13 +173,13 @@ leaf_offset(const ad_tensor *tensor, const storage *how, int64_t *out,
             ad_error *err)
 {
     *out = 0;
-    if (!ad_device_uses_handles(tensor->device.type) ||
+    if (!ad_device_uses_handles(tensor->memory.device.type) ||
         tensor->byte_offset == 0) {
         return AD_OK;
     }
     if (tensor->byte_offset % (uint64_t)how->leaf_nbytes != 0) {
         return ad_fail_on(
-            err, tensor->device, "strides",
+            err, tensor->memory.device, "strides",
             "copy it to a buffer of its own in the producing library",
             "the tensor begins %" PRIu64
             " bytes into an opaque buffer, which is no multiple of its "
@@ -212,7 +212,7 @@ static ad_status
 add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
                ad_error *err)
 {
-    ad_memory *bitmap;
+    ad_host_block *bitmap;
     const ad_at_any_i64 *values = buffers[1];
     int64_t n_nat = 0;
     AD_RETURN_IF_ERR(ad_sync_wait(spec->sync, "looking for NaT", err));
@@ -224,7 +224,7 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     }
     spec->null_count = n_nat;
     AD_RETURN_IF_ERR(
-        ad_memory_new(ad_bitmap_bytes(spec->length), &bitmap, err));
+        ad_host_block_new(ad_bitmap_bytes(spec->length), &bitmap, err));
     mark_valid(values, spec->length, bitmap->data);
     ad_owner *const owners[] = {&bitmap->base, spec->owner};
     buffers[0] = bitmap->data;
@@ -242,20 +242,21 @@ build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
            int64_t length, bool has_nat, bool gives_owner, ad_array *out,
            ad_error *err)
 {
-    const void *buffers[] = {NULL, ad_device_uses_handles(tensor->device.type)
-                                       ? tensor->data
-                                       : ad_tensor_address(tensor)};
+    const void *buffers[] = {NULL,
+                             ad_device_uses_handles(tensor->memory.device.type)
+                                 ? tensor->data
+                                 : ad_tensor_address(tensor)};
     ad_owner *made = NULL;
     ad_array_spec spec = {
         .schema = schema,
-        .device = tensor->device,
+        .device = tensor->memory.device,
         .length = length,
         .offset = offset,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = tensor->owner,
+        .owner = tensor->memory.owner,
         .owner_is_given = gives_owner,
-        .sync = tensor->sync,
+        .sync = tensor->memory.sync,
         .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
     };
     if (!has_nat) {
@@ -382,7 +383,7 @@ fail_strides(const ad_tensor *tensor, const char *problem, const char *hint,
              ad_error *err)
 {
     return ad_fail_on(
-        err, tensor->device, "strides", hint,
+        err, tensor->memory.device, "strides", hint,
         "the tensor's strides have no equivalent in Arrow, which needs "
         "rows without gaps, one after the other; %s",
         problem);
@@ -396,7 +397,7 @@ copy_first(const ad_tensor *tensor, const storage *how, ad_copy copy,
            ad_array *out, ad_error *err)
 {
     ad_tensor_value copied;
-    ad_device target = ad_bridge_target(tensor->device, copy);
+    ad_device target = ad_bridge_target(tensor->memory.device, copy);
     const char *why = copy == AD_COPY_ALWAYS
                           ? "copy=True was passed"
                           : "the tensor's strides have no equivalent in Arrow";
@@ -423,8 +424,8 @@ from_bytes(const ad_tensor *tensor, const storage *how, ad_copy copy,
                             "in the producing library",
                             err);
     }
-    if (!ad_host_accessible(tensor->device) &&
-        !ad_backend_is_there(tensor->device.type)) {
+    if (!ad_host_accessible(tensor->memory.device) &&
+        !ad_backend_is_there(tensor->memory.device.type)) {
         return fail_strides(tensor, "no runtime is there that could copy it",
                             "make it contiguous in the producing library",
                             err);
@@ -489,7 +490,7 @@ plain_column(const ad_tensor *tensor, ad_copy copy)
         (tensor->strides[0] != 1 && tensor->shape[0] > 1) ||
         tensor->dtype.lanes != 1 ||
         (tensor->byte_offset != 0 &&
-         ad_device_uses_handles(tensor->device.type))) {
+         ad_device_uses_handles(tensor->memory.device.type))) {
         return NULL;
     }
     const ad_dtype_info *info = ad_dtype_find(tensor->dtype);
@@ -524,7 +525,7 @@ ad_array_from_times(const ad_tensor *tensor, const char *format, ad_copy copy,
                     ad_array *out, ad_error *err)
 {
     storage how;
-    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
+    AD_RETURN_IF_ERR(ad_require_host(tensor->memory.device, err));
     if (tensor->ndim == 0) {
         return ad_fail(err, AD_ERR_EXCHANGE, "ndim",
                        "pass .reshape(1) for a column of one row",
@@ -542,19 +543,19 @@ ad_array_from_tensor_steal(ad_tensor *tensor, ad_copy copy, ad_array *out,
 {
     const ad_dtype_info *plain = plain_column(tensor, copy);
     ad_status status;
-    if (plain != NULL && ad_owner_has_leaf(tensor->owner)) {
-        ad_array_of_leaf(tensor->owner, tensor->sync, tensor->device,
-                         ad_schema_primitive(plain->arrow).node,
-                         ad_tensor_address(tensor), tensor->shape[0],
-                         (tensor->flags & AD_TENSOR_READONLY) != 0, out);
+    if (plain != NULL && ad_owner_has_leaf(tensor->memory.owner)) {
+        ad_array_of_leaf(
+            tensor->memory.owner, tensor->memory.sync, tensor->memory.device,
+            ad_schema_primitive(plain->arrow).node, ad_tensor_address(tensor),
+            tensor->shape[0], (tensor->flags & AD_TENSOR_READONLY) != 0, out);
         return AD_OK;
     }
     if (plain != NULL) {
         status = build_leaf(tensor, ad_schema_primitive(plain->arrow), 0,
                             tensor->shape[0], false, true, out, err);
         if (status == AD_OK) {
-            tensor->owner = NULL;
-            tensor->sync = NULL;
+            tensor->memory.owner = NULL;
+            tensor->memory.sync = NULL;
         }
     } else {
         status = ad_array_from_tensor(tensor, copy, out, err);

@@ -22,18 +22,19 @@ copy_back(const ad_array *array, const ad_bridge_options *options,
     ad_array on_host = ad_array_borrow(array);
     ad_tensor_value seen;
     if_needed.copy = AD_COPY_IF_NEEDED;
-    on_host.device = AD_CPU;
-    on_host.sync = NULL;
-    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "a copy on the host", err));
+    on_host.memory.device = AD_CPU;
+    on_host.memory.sync = NULL;
+    AD_RETURN_IF_ERR(
+        ad_sync_wait(array->memory.sync, "a copy on the host", err));
     ad_status status = ad_tensor_from_array(&on_host, &if_needed, &seen, err);
     if (status != AD_OK) {
-        ad_error_device(err, array->device);
+        ad_error_device(err, array->memory.device);
         return status;
     }
     if ((seen.tensor.flags & AD_TENSOR_COPIED) == 0) { /* shared memory */
-        seen.tensor.device = array->device;
+        seen.tensor.memory.device = array->memory.device;
     }
-    status = ad_tensor_copy_to(&seen.tensor, array->device, NULL, order,
+    status = ad_tensor_copy_to(&seen.tensor, array->memory.device, NULL, order,
                                "copy=True was passed", out, err);
     ad_tensor_clear(&seen.tensor);
     return status;
@@ -43,8 +44,9 @@ ad_status
 ad_tensor_from_array(const ad_array *array, const ad_bridge_options *options,
                      ad_tensor_value *out, ad_error *err)
 {
-    if (options->copy == AD_COPY_ALWAYS && ad_host_accessible(array->device) &&
-        !ad_device_equal(array->device, AD_CPU)) {
+    if (options->copy == AD_COPY_ALWAYS &&
+        ad_host_accessible(array->memory.device) &&
+        !ad_device_equal(array->memory.device, AD_CPU)) {
         return copy_back(array, options, out, err);
     }
     return is_batch(array) ? ad_batch_to_tensor(array, options, out, err)

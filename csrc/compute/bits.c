@@ -124,7 +124,7 @@ reduce_launch(ad_kernel of, int64_t n)
  * before, which are written behind them. */
 static ad_status
 launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
-                const ad_stream_ref *stream, ad_memory **out, int64_t *n,
+                const ad_stream_ref *stream, ad_host_block **out, int64_t *n,
                 ad_error *err)
 {
     ad_allocation partial = {0};
@@ -137,7 +137,7 @@ launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
     if (has_many) {
         reduce.n_items = *n = ad_session_items(&session, &reduce);
     }
-    AD_RETURN_IF_ERR(ad_memory_new(*n * size, out, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(*n * size, out, err));
     ad_status status = launch_on_bits(&session, from, launch,
                                       (launch.n_items + reduce.n_items) * size,
                                       &partial, err);
@@ -167,7 +167,7 @@ count_by_kernel(const ad_bits *self, const ad_stream_ref *stream,
         .bit_offset = self->offset,
         .length = self->length,
     };
-    ad_memory *sums;
+    ad_host_block *sums;
     int64_t n;
     AD_RETURN_IF_ERR(launch_and_read(self, launch, "counting nulls", stream,
                                      &sums, &n, err));
@@ -186,15 +186,16 @@ ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
                          ad_error *err)
 {
     const ad_bits self = {
-        .device = array->device,
+        .device = array->memory.device,
         .data = data,
-        .owner = array->owner,
-        .sync = array->sync,
+        .owner = array->memory.owner,
+        .sync = array->memory.sync,
         .offset = offset,
         .length = length,
     };
-    if (ad_host_accessible(array->device)) {
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, "counting nulls", err));
+    if (ad_host_accessible(array->memory.device)) {
+        AD_RETURN_IF_ERR(
+            ad_sync_wait(array->memory.sync, "counting nulls", err));
         *out = ad_bitmap_count_zeros(data, offset, length);
         return AD_OK;
     }
@@ -224,12 +225,12 @@ ad_find_bad_offset(const ad_array *array, const void *offsets, int64_t width,
 {
     static const char operation[] = "checking offsets";
     const ad_bits from = {
-        .device = array->device,
+        .device = array->memory.device,
         .data = offsets,
-        .owner = array->owner,
-        .sync = array->sync,
+        .owner = array->memory.owner,
+        .sync = array->memory.sync,
     };
-    ad_memory *found;
+    ad_host_block *found;
     int64_t n, first = array->length + 1;
     const ad_launch launch = {
         .kernel = AD_KERNEL_CHECK_OFFSETS,

@@ -334,7 +334,7 @@ static bool
 host_reads_all(const ad_array *arrays, size_t n)
 {
     size_t i = 0;
-    while (i < n && ad_host_accessible(arrays[i].device)) {
+    while (i < n && ad_host_accessible(arrays[i].memory.device)) {
         i++;
     }
     return i == n;
@@ -345,8 +345,8 @@ open_on_host(ad_concat_job *self, ad_error *err)
 {
     for (size_t i = 0; i < self->n; i++) {
         const ad_array *array = &self->arrays[i];
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
-        if (array->device.type != self->device.type) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->memory.sync, operation, err));
+        if (array->memory.device.type != self->device.type) {
             self->device.type = ARROW_DEVICE_CPU;
         }
     }
@@ -364,11 +364,11 @@ fail_no_runtime(const ad_array *arrays, size_t n, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
     return ad_fail_on(
-        err, arrays[0].device, "device",
+        err, arrays[0].memory.device, "device",
         "read the batches of a stream one by one with "
         "arrowdev.array_stream()",
         "cannot concatenate %zu arrays on %s: the device has no runtime", n,
-        ad_device_format(arrays[0].device, name));
+        ad_device_format(arrays[0].memory.device, name));
 }
 
 static ad_status
@@ -377,16 +377,17 @@ check_devices(const ad_array *arrays, size_t n, ad_error *err)
     char first[AD_DEVICE_NAME_SIZE];
     char other[AD_DEVICE_NAME_SIZE];
     for (size_t i = 1; i < n; i++) {
-        if (ad_device_equal(arrays[i].device, arrays[0].device)) {
+        if (ad_device_equal(arrays[i].memory.device,
+                            arrays[0].memory.device)) {
             continue;
         }
-        return ad_fail_on(err, arrays[i].device, "device",
+        return ad_fail_on(err, arrays[i].memory.device, "device",
                           "bring them to one device with .to() first",
                           "array 0 is on %s, but array %zu is on %s",
-                          ad_device_format(arrays[0].device, first), i,
-                          ad_device_format(arrays[i].device, other));
+                          ad_device_format(arrays[0].memory.device, first), i,
+                          ad_device_format(arrays[i].memory.device, other));
     }
-    return ad_backend_is_there(arrays[0].device.type)
+    return ad_backend_is_there(arrays[0].memory.device.type)
                ? AD_OK
                : fail_no_runtime(arrays, n, err);
 }
@@ -394,8 +395,9 @@ check_devices(const ad_array *arrays, size_t n, ad_error *err)
 static ad_session_request
 request_for(const ad_array *array, const ad_stream_ref *stream)
 {
-    return ad_session_within(array->device, ad_node_some_buffer(array->node),
-                             array->sync, stream, operation);
+    return ad_session_within(array->memory.device,
+                             ad_node_some_buffer(array->node),
+                             array->memory.sync, stream, operation);
 }
 
 /* The array whose memory determines the context of the work. Arrays without
@@ -417,14 +419,14 @@ open_on_device(ad_concat_job *self, const ad_stream_ref *stream, ad_error *err)
     AD_RETURN_IF_ERR(check_devices(self->arrays, self->n, err));
     ad_session_request first = request_for(first_with_memory(self), stream);
     for (size_t i = 0; i < self->n; i++) {
-        first.others_pending |= !ad_sync_is_done(self->arrays[i].sync);
+        first.others_pending |= !ad_sync_is_done(self->arrays[i].memory.sync);
     }
     AD_RETURN_IF_ERR(ad_session_open(&first, &self->builder.session, err));
     self->builder.is_open = true;
     for (size_t i = 0; i < self->n; i++) {
         const ad_session_request each = request_for(&self->arrays[i], stream);
         AD_RETURN_IF_ERR(ad_session_use(&self->builder.session, &each,
-                                        self->arrays[i].owner, err));
+                                        self->arrays[i].memory.owner, err));
     }
     return AD_OK;
 }
@@ -460,7 +462,8 @@ concat_through_host(ad_schema schema, const ad_array *arrays, size_t n,
         status = ad_concat(schema, copies, n, &joined, err);
     }
     if (status == AD_OK) {
-        status = ad_array_copy_to(&joined, arrays[0].device, stream, out, err);
+        status = ad_array_copy_to(&joined, arrays[0].memory.device, stream,
+                                  out, err);
         ad_array_clear(&joined);
     }
     for (size_t i = 0; i < n; i++) {
@@ -479,7 +482,7 @@ ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
     ad_concat_job self = {
         .arrays = arrays,
         .n = n,
-        .device = arrays[0].device,
+        .device = arrays[0].memory.device,
     };
     ad_sync *sync = NULL;
     bool on_host = host_reads_all(arrays, n);
@@ -494,17 +497,18 @@ ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
     if (status == AD_OK) {
         status = ad_builder_finish(&self.builder, &sync, err);
         if (status == AD_OK) {
-            out->sync = sync;
+            out->memory.sync = sync;
         } else {
             ad_array_clear(out);
         }
     }
     if (status == AD_OK) {
-        AD_LOG_COPY(self.builder.nbytes, arrays[0].device, self.device,
+        AD_LOG_COPY(self.builder.nbytes, arrays[0].memory.device, self.device,
                     "the rows of several arrays are joined");
     }
     for (size_t i = 0; status != AD_OK && i < n && self.builder.is_open; i++) {
-        ad_session_abandon(&self.builder.session, arrays[i].owner, NULL, NULL);
+        ad_session_abandon(&self.builder.session, arrays[i].memory.owner, NULL,
+                           NULL);
     }
     ad_builder_clear(&self.builder, status != AD_OK, NULL);
     return status;

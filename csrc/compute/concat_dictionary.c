@@ -184,7 +184,7 @@ ad_concat_dictionary(ad_concat_job *self, ad_concat_node *at, ad_error *err)
     bool are_same = view_dictionaries(self, at, &type);
     if (are_same && !ad_concat_is_on_host(self)) {
         ad_array_share(&at->parts[0], out);
-        return ad_builder_share(&self->builder, out->owner, err);
+        return ad_builder_share(&self->builder, out->memory.owner, err);
     }
     ad_status status = AD_OK;
     if (!are_same) {

@@ -18,9 +18,10 @@ read_offset(const ad_concat_job *self, const ad_array *view, int width,
         *out = ad_int_at(offsets, width, i);
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_read_device(view->device, offsets, view->owner,
-                                    (uint64_t)(i * width), (size_t)width,
-                                    view->sync, NULL, &number, err));
+    AD_RETURN_IF_ERR(ad_read_device(view->memory.device, offsets,
+                                    view->memory.owner, (uint64_t)(i * width),
+                                    (size_t)width, view->memory.sync, NULL,
+                                    &number, err));
     *out = ad_int_at(&number, width, 0);
     return AD_OK;
 }

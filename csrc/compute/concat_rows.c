@@ -53,7 +53,8 @@ join_sizes(ad_concat_job *self, const ad_array *view, int64_t n, void *sizes,
         return ad_builder_bytes(&self->builder, known, 0, sizes, 8 * to, 8 * n,
                                 err);
     }
-    AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "concatenating arrays", err));
+    AD_RETURN_IF_ERR(
+        ad_sync_wait(view->memory.sync, "concatenating arrays", err));
     return ad_builder_upload(&self->builder, known, sizes, 8 * to, 8 * n, err);
 }
 
@@ -73,7 +74,8 @@ share_data(ad_concat_job *self, ad_concat_node *at, ad_error *err)
         for (int64_t i = 0; i < n; i++) {
             at->buffers[2 + to + i] = (void *)view->node->buffers[2 + i];
         }
-        AD_RETURN_IF_ERR(ad_builder_share(&self->builder, view->owner, err));
+        AD_RETURN_IF_ERR(
+            ad_builder_share(&self->builder, view->memory.owner, err));
         AD_RETURN_IF_ERR(
             join_sizes(self, view, n, at->buffers[last], to, err));
         to += n;
@@ -217,12 +219,12 @@ put_tables(ad_concat_job *self, ad_concat_node *at, const union_ids *ids,
            ad_error *err)
 {
     int64_t nbytes = tables_size(at, ids) + FAULT_SIZE;
-    ad_memory *memory;
+    ad_host_block *memory;
     if (ad_concat_is_on_host(self)) {
         fill_tables(at, ids, (char *)at->buffers[1] + tables_at(at));
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     fill_tables(at, ids, memory->data);
     AD_RETURN_IF_ERR(ad_builder_keep(&self->builder, &memory->base, err));
     return ad_builder_upload(&self->builder, memory->data, at->buffers[1],

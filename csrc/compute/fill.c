@@ -47,9 +47,10 @@ static ad_status
 run_fill(ad_session *session, const ad_array *array, const ad_fill *fill,
          ad_launch launch, void *target, ad_error *err)
 {
-    const ad_session_request also = ad_session_within(
-        array->device, fill->validity, array->sync, NULL, operation);
-    AD_RETURN_IF_ERR(ad_session_use(session, &also, array->owner, err));
+    const ad_session_request also =
+        ad_session_within(array->memory.device, fill->validity,
+                          array->memory.sync, NULL, operation);
+    AD_RETURN_IF_ERR(ad_session_use(session, &also, array->memory.owner, err));
     return ad_session_kernel(session, fill->validity, target, launch, err);
 }
 
@@ -57,17 +58,18 @@ ad_status
 ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
               const void *value, size_t size, ad_tensor *target, ad_error *err)
 {
-    ad_session_request request = ad_session_within(
-        target->device, target->data, target->sync, NULL, operation);
+    ad_session_request request =
+        ad_session_within(target->memory.device, target->data,
+                          target->memory.sync, NULL, operation);
     ad_session session;
     ad_sync *sync;
-    request.others_pending = !ad_sync_is_done(array->sync);
-    AD_RETURN_IF_ERR(check_size(size, array->device, err));
+    request.others_pending = !ad_sync_is_done(array->memory.sync);
+    AD_RETURN_IF_ERR(check_size(size, array->memory.device, err));
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status =
         session.backend == NULL
             ? AD_OK
-            : ad_owner_record_stream(target->owner, &session.on, err);
+            : ad_owner_record_stream(target->memory.owner, &session.on, err);
     for (size_t i = 0; i < n && status == AD_OK; i++) {
         ad_launch launch = fill_launch(&fills[i], value, size);
         if (launch.numbers[1] == 1) {
@@ -80,12 +82,13 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
         status = ad_session_finish(&session, NULL, &sync, err);
     }
     if (status != AD_OK) {
-        ad_session_abandon(&session, array->owner, NULL, target->owner);
+        ad_session_abandon(&session, array->memory.owner, NULL,
+                           target->memory.owner);
         return status;
     }
     if (sync != NULL) {
-        ad_sync_unref(target->sync);
-        target->sync = sync;
+        ad_sync_unref(target->memory.sync);
+        target->memory.sync = sync;
     }
     return AD_OK;
 }
@@ -96,9 +99,9 @@ copy_filled_on_host(const ad_array *array, const ad_fill *fill,
                     ad_launch launch, int64_t nbytes, ad_allocation *out,
                     ad_error *err)
 {
-    ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, operation, err));
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    ad_host_block *memory;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->memory.sync, operation, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     launch.source.data = (void *)fill->validity;
     launch.target.data = memory->data;
     launch.n_items = 1;
@@ -112,15 +115,16 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
                      const void *value, size_t size, const ad_tensor *values,
                      ad_allocation *out, ad_error *err)
 {
-    const ad_session_request request = ad_session_within(
-        array->device, values->data, array->sync, NULL, operation);
-    AD_RETURN_IF_ERR(check_size(size, array->device, err));
+    const ad_session_request request =
+        ad_session_within(array->memory.device, values->data,
+                          array->memory.sync, NULL, operation);
+    AD_RETURN_IF_ERR(check_size(size, array->memory.device, err));
     int64_t nbytes = fill->n_rows * (int64_t)size;
     ad_launch launch = fill_launch(fill, value, size);
     launch.values.data = values->data;
     launch.values.offset = values->byte_offset;
     *out = (ad_allocation){0};
-    if (ad_host_accessible(array->device)) {
+    if (ad_host_accessible(array->memory.device)) {
         return copy_filled_on_host(array, fill, launch, nbytes, out, err);
     }
     ad_session session;
@@ -130,5 +134,6 @@ ad_nulls_copy_filled(const ad_array *array, const ad_fill *fill,
     if (status == AD_OK) {
         status = run_fill(&session, array, fill, launch, out->data, err);
     }
-    return ad_session_end(&session, status, array->owner, NULL, out, err);
+    return ad_session_end(&session, status, array->memory.owner, NULL, out,
+                          err);
 }

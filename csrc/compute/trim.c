@@ -29,7 +29,7 @@ static bool
 was_made_here(const ad_array *array)
 {
     size_t n;
-    ad_owner *const *members = ad_owner_members(array->owner, &n);
+    ad_owner *const *members = ad_owner_members(array->memory.owner, &n);
     return members != NULL && n > 0 && members[0] == &mark;
 }
 
@@ -81,7 +81,7 @@ open_session(job *self, const void *data, ad_error *err)
 {
     const ad_array *root = self->root;
     const ad_session_request request = ad_session_within(
-        root->device, data, root->sync, self->stream, operation);
+        root->memory.device, data, root->memory.sync, self->stream, operation);
     if (self->builder.is_open) {
         return AD_OK;
     }
@@ -89,8 +89,8 @@ open_session(job *self, const void *data, ad_error *err)
     self->builder.is_open = true;
     return self->builder.session.backend == NULL
                ? AD_OK
-               : ad_owner_record_stream(root->owner, &self->builder.session.on,
-                                        err);
+               : ad_owner_record_stream(root->memory.owner,
+                                        &self->builder.session.on, err);
 }
 
 /* --- buffers ------------------------------------------------------------- */
@@ -119,7 +119,7 @@ take_bytes(job *self, const void **buffer, int64_t first, int64_t nbytes,
     if (data == NULL || first == 0 || nbytes == 0) {
         return AD_OK;
     }
-    if (!ad_device_uses_handles(self->root->device.type)) {
+    if (!ad_device_uses_handles(self->root->memory.device.type)) {
         *buffer = (const char *)data + first;
         return AD_OK;
     }
@@ -169,7 +169,7 @@ take_run_ends(job *self, ad_mapped_node *node, ad_error *err)
     AD_RETURN_IF_ERR(
         ad_write_run_ends(&self->builder, view, runs, 0, ends, 0, err));
     node->rows_below[1] = (ad_row_range){runs.first, runs.n};
-    return ad_build_run_ends(view->schema, view->device, runs.n, ends,
+    return ad_build_run_ends(view->schema, view->memory.device, runs.n, ends,
                              &node->below[0], err);
 }
 
@@ -202,17 +202,17 @@ take_node(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
 static ad_status
 own_new_buffers(job *self, ad_array *root, ad_error *err)
 {
-    ad_owner *owners[] = {&mark, root->owner, NULL};
+    ad_owner *owners[] = {&mark, root->memory.owner, NULL};
     ad_sync *sync;
     AD_RETURN_IF_ERR(ad_builder_owner(&self->builder, &owners[2], err));
-    ad_status status = ad_owner_group_new(owners, 3, &root->owner, err);
+    ad_status status = ad_owner_group_new(owners, 3, &root->memory.owner, err);
     ad_owner_unref(owners[2]);
     AD_RETURN_IF_ERR(status);
     ad_owner_unref(owners[1]);
     AD_RETURN_IF_ERR(ad_builder_finish(&self->builder, &sync, err));
     if (sync != NULL) {
-        ad_sync_unref(root->sync);
-        root->sync = sync;
+        ad_sync_unref(root->memory.sync);
+        root->memory.sync = sync;
     }
     return AD_OK;
 }
@@ -230,9 +230,10 @@ ad_array_trim(const ad_array *array, const ad_stream_ref *stream,
         }
     }
     if (status == AD_OK && self.builder.nbytes > 0) {
-        AD_LOG_COPY(self.builder.nbytes, array->device, array->device,
+        AD_LOG_COPY(self.builder.nbytes, array->memory.device,
+                    array->memory.device,
                     "the rows of a compact array begin where its memory does");
     }
-    ad_builder_clear(&self.builder, status != AD_OK, array->owner);
+    ad_builder_clear(&self.builder, status != AD_OK, array->memory.owner);
     return status;
 }

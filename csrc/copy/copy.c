@@ -105,7 +105,7 @@ static ad_status
 fail_scattered(const ad_tensor *tensor, int64_t n, ad_error *err)
 {
     return ad_fail_on(
-        err, tensor->device, "strides",
+        err, tensor->memory.device, "strides",
         "make it contiguous in the producing library",
         "the tensor's strides scatter its elements so that a copy would "
         "take %" PRId64 " transfers, or one of far more memory than "
@@ -117,8 +117,9 @@ fail_scattered(const ad_tensor *tensor, int64_t n, ad_error *err)
 static int64_t
 count_pieces(const ad_tensor *tensor, ad_device target, const blocks *plan)
 {
-    ad_device working =
-        ad_host_accessible(tensor->device) ? target : tensor->device;
+    ad_device working = ad_host_accessible(tensor->memory.device)
+                            ? target
+                            : tensor->memory.device;
     bool by_row =
         (ad_backend_for(working.type)->capabilities & AD_CAP_COPY_BY_ROW) != 0;
     return by_row ? plan->n * plan->rows.extent : plan->n;
@@ -142,7 +143,7 @@ choose_way(const ad_tensor *tensor, ad_device target, char order, bool kernels,
            const blocks *plan, way *out, ad_error *err)
 {
     ad_loops elements;
-    bool from_host = ad_host_accessible(tensor->device);
+    bool from_host = ad_host_accessible(tensor->memory.device);
     bool is_bus = from_host || ad_host_accessible(target);
     int64_t n = count_pieces(tensor, target, plan);
     int64_t n_rows = plan->n * plan->rows.extent;
@@ -152,7 +153,7 @@ choose_way(const ad_tensor *tensor, ad_device target, char order, bool kernels,
     if (n_rows == 1 || (n <= FEW_PIECES && !is_narrow)) {
         return AD_OK;
     }
-    if (kernels && ad_device_equal(tensor->device, target) && !is_bus &&
+    if (kernels && ad_device_equal(tensor->memory.device, target) && !is_bus &&
         ad_loops_plan(tensor, order, &elements, NULL) == AD_OK &&
         count_launches(&elements) <= FEW_PIECES) {
         *out = WAY_KERNEL;
@@ -241,7 +242,7 @@ first_element(const ad_tensor *tensor, ad_context context)
 {
     int64_t low, high;
     ad_span span = {context, tensor->data, tensor->byte_offset};
-    if (!ad_device_uses_handles(tensor->device.type)) {
+    if (!ad_device_uses_handles(tensor->memory.device.type)) {
         ad_tensor_extent(tensor, &low, &high);
         span.data = (char *)ad_tensor_address(tensor) + low;
         span.offset = (uint64_t)-low;
@@ -275,16 +276,16 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
                way how, ad_tensor_value *out, ad_error *err)
 {
     const ad_session_request request = {
-        .source = tensor->device,
+        .source = tensor->memory.device,
         .data = tensor->data,
-        .sync = tensor->sync,
+        .sync = tensor->memory.sync,
         .target = target,
         .stream = stream,
         .may_go_via_host = true,
         .is_borrowed = true,
         .operation = operation,
     };
-    bool from_host = ad_is_host_memory(tensor->device);
+    bool from_host = ad_is_host_memory(tensor->memory.device);
     ad_session session;
     void *data = NULL;
     ad_owner *owner = NULL;
@@ -297,7 +298,8 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
     ad_status status = ad_session_allocate(&session, ad_tensor_nbytes(tensor),
                                            &data, &owner, err);
     if (status == AD_OK && !from_host && !session.to_host) {
-        status = ad_owner_record_stream(tensor->owner, &session.on, err);
+        status =
+            ad_owner_record_stream(tensor->memory.owner, &session.on, err);
     }
     if (status == AD_OK) {
         status = run_work(&session, tensor, order, plan, how, data, err);
@@ -307,11 +309,11 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
     }
     ad_session_end_calls(&session);
     if (status == AD_OK) {
-        status = ad_session_finish(&session, from_host ? tensor->owner : NULL,
-                                   &sync, err);
+        status = ad_session_finish(
+            &session, from_host ? tensor->memory.owner : NULL, &sync, err);
     }
     if (status != AD_OK) {
-        ad_session_abandon(&session, tensor->owner, NULL, owner);
+        ad_session_abandon(&session, tensor->memory.owner, NULL, owner);
         ad_owner_unref(owner);
         return status;
     }
@@ -335,7 +337,7 @@ fetch_extent(const ad_tensor *tensor, const ad_stream_ref *stream,
     bytes.ndim = 1;
     bytes.shape = &dims[0];
     bytes.strides = &dims[1];
-    if (ad_device_uses_handles(tensor->device.type)) {
+    if (ad_device_uses_handles(tensor->memory.device.type)) {
         bytes.byte_offset += (uint64_t)low;
     } else {
         bytes.data = (char *)ad_tensor_address(tensor) + low;
@@ -354,14 +356,14 @@ contiguous_on_host(const ad_tensor *tensor, const ad_stream_ref *stream,
 {
     ad_tensor_value extent;
     ad_tensor on_host = *tensor;
-    if (ad_host_accessible(tensor->device)) {
+    if (ad_host_accessible(tensor->memory.device)) {
         return ad_tensor_copy(tensor, order, out, err);
     }
     AD_RETURN_IF_ERR(fetch_extent(tensor, stream, &extent, err));
     on_host.data = extent.tensor.data;
     on_host.byte_offset = 0;
-    on_host.device = AD_CPU;
-    on_host.sync = NULL;
+    on_host.memory.device = AD_CPU;
+    on_host.memory.sync = NULL;
     ad_status status = ad_tensor_copy(&on_host, order, out, err);
     ad_tensor_clear(&extent.tensor);
     return status;
@@ -375,7 +377,7 @@ copy_via_host(const ad_tensor *tensor, ad_device target,
               ad_tensor_value *out, ad_error *err)
 {
     ad_tensor_value on_host;
-    bool is_shared = ad_device_equal(tensor->device, target);
+    bool is_shared = ad_device_equal(tensor->memory.device, target);
     AD_RETURN_IF_ERR(
         is_scattered ? contiguous_on_host(tensor, is_shared ? stream : NULL,
                                           order, &on_host, err)
@@ -429,11 +431,11 @@ copy_to(const ad_tensor *tensor, ad_device target, const ad_stream_ref *stream,
     if (ad_tensor_size(tensor) == 0) {
         return copy_empty(tensor, target, order, out, err);
     }
-    if (ad_host_accessible(tensor->device) &&
+    if (ad_host_accessible(tensor->memory.device) &&
         ad_device_equal(target, AD_CPU)) {
         return ad_tensor_copy(tensor, order, out, err);
     }
-    if (ad_session_is_via_host(tensor->device, target)) {
+    if (ad_session_is_via_host(tensor->memory.device, target)) {
         return copy_via_host(tensor, target, stream, order, false, out, err);
     }
     AD_RETURN_IF_ERR(plan_blocks(tensor, order, &plan, err));
@@ -467,7 +469,8 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
 {
     AD_RETURN_IF_ERR(copy_to(tensor, target, stream, order, out, err));
     if (why != NULL) {
-        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, target, why);
+        AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->memory.device, target,
+                    why);
     }
     return AD_OK;
 }

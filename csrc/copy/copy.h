@@ -76,8 +76,8 @@ typedef struct ad_array_move {
     const void *from;  /* `nbytes` bytes, which the end copies to `to` */
     void *to;
     size_t nbytes;
-    ad_memory *bits; /* a list of bits that the end moves to their place, or
-                        NULL */
+    ad_host_block *bits; /* a list of bits that the end moves to their place,
+                            or NULL */
 } ad_array_move;
 
 /* Begins a move without waiting, not even for a result in host memory. The

@@ -32,7 +32,7 @@ typedef struct job {
     ad_owner *host;   /* owns the host memory that is read */
     ad_device device; /* device of the copy */
     ad_sync *sync;
-    ad_memory *bits; /* a list of loose_bits; NULL: none */
+    ad_host_block *bits; /* a list of loose_bits; NULL: none */
 } job;
 
 /* Places the pieces one after the other, as in a common allocation. */
@@ -249,7 +249,7 @@ static ad_status
 list_bits(job *self, ad_error *err)
 {
     size_t n = 0;
-    ad_memory *list;
+    ad_host_block *list;
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
         n += self->plan.pieces.items[i].n_bits > 0;
     }
@@ -257,7 +257,7 @@ list_bits(job *self, ad_error *err)
         return AD_OK;
     }
     AD_RETURN_IF_ERR(
-        ad_memory_new((int64_t)(n * sizeof(loose_bits)), &list, err));
+        ad_host_block_new((int64_t)(n * sizeof(loose_bits)), &list, err));
     self->bits = list;
     loose_bits *next = list->data;
     for (size_t i = 0; i < self->plan.pieces.n; i++) {
@@ -275,7 +275,7 @@ list_bits(job *self, ad_error *err)
 }
 
 static void
-settle_bits(const ad_memory *list)
+settle_bits(const ad_host_block *list)
 {
     int64_t nbytes = list != NULL ? list->nbytes : 0;
     for (int64_t i = 0; i < nbytes / (int64_t)sizeof(loose_bits); i++) {
@@ -288,16 +288,17 @@ settle_bits(const ad_memory *list)
 static ad_status
 keep_host_memory(job *self, const ad_array *array, ad_error *err)
 {
-    bool from_host = ad_is_host_memory(array->device);
+    bool from_host = ad_is_host_memory(array->memory.device);
     size_t n = self->plan.allocations.n;
     if (n == 0) {
-        self->host = from_host ? ad_owner_ref(array->owner) : NULL;
+        self->host = from_host ? ad_owner_ref(array->memory.owner) : NULL;
         return AD_OK;
     }
     ad_owner *allocations;
     AD_RETURN_IF_ERR(ad_owner_group_new(self->plan.allocations.items, n,
                                         &allocations, err));
-    ad_owner *const owners[] = {allocations, from_host ? array->owner : NULL};
+    ad_owner *const owners[] = {allocations,
+                                from_host ? array->memory.owner : NULL};
     ad_status status = ad_owner_group_new(owners, 2, &self->host, err);
     ad_owner_unref(allocations);
     return status;
@@ -310,10 +311,10 @@ record_stream(const job *self, const ad_array *array, ad_error *err)
 {
     const ad_session *session = &self->session;
     if (session->backend == NULL || session->to_host ||
-        ad_is_host_memory(array->device)) {
+        ad_is_host_memory(array->memory.device)) {
         return AD_OK;
     }
-    return ad_owner_record_stream(array->owner, &session->on, err);
+    return ad_owner_record_stream(array->memory.owner, &session->on, err);
 }
 
 static ad_status
@@ -426,9 +427,9 @@ copy_on_stream(const ad_array *array, ad_device target,
                ad_array_move *ahead, ad_array *out, ad_error *err)
 {
     const ad_session_request request = {
-        .source = array->device,
+        .source = array->memory.device,
         .data = ad_node_some_buffer(array->node),
-        .sync = array->sync,
+        .sync = array->memory.sync,
         .target = target,
         .stream = stream,
         .may_go_via_host = true,
@@ -438,7 +439,7 @@ copy_on_stream(const ad_array *array, ad_device target,
     };
     job self = {
         .map = {take_pieces}, .device = target, .is_ahead = ahead != NULL};
-    if (ad_session_is_via_host(array->device, target)) {
+    if (ad_session_is_via_host(array->memory.device, target)) {
         return copy_via_host(array, target, stream, out, err);
     }
     AD_RETURN_IF_ERR(ad_session_open(&request, &self.session, err));
@@ -461,7 +462,7 @@ copy_on_stream(const ad_array *array, ad_device target,
         status = ad_map_buffers(array, &self.map, out, err);
     }
     if (status != AD_OK) {
-        ad_session_abandon(&self.session, array->owner, self.host,
+        ad_session_abandon(&self.session, array->memory.owner, self.host,
                            self.memory);
     } else if (ahead != NULL) {
         hand_over_bits(&self, ahead);
@@ -472,8 +473,8 @@ copy_on_stream(const ad_array *array, ad_device target,
     int64_t nbytes = self.nbytes;
     job_clear(&self);
     if (status == AD_OK) {
-        AD_LOG_COPY(nbytes, array->device, target,
-                    ad_device_equal(array->device, target)
+        AD_LOG_COPY(nbytes, array->memory.device, target,
+                    ad_device_equal(array->memory.device, target)
                         ? "copy=True was passed"
                         : "the array was asked for on that device");
     }
@@ -520,7 +521,7 @@ ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
                     const ad_stream_ref *stream, ad_array_move *out,
                     ad_error *err)
 {
-    ad_move how = ad_move_for(array->device, target);
+    ad_move how = ad_move_for(array->memory.device, target);
     *out = (ad_array_move){
         .is_awaited = how != AD_MOVE_NONE && ad_host_accessible(target),
         .is_written = how == AD_MOVE_COPY,
@@ -533,7 +534,7 @@ ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
         return status;
     }
     ad_array_share(array, &out->array);
-    out->array.device = target;
+    out->array.memory.device = target;
     return AD_OK;
 }
 
@@ -542,12 +543,12 @@ ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
 void
 ad_array_move_drop(ad_array_move *self)
 {
-    ad_sync *sync = self->array.sync;
+    ad_sync *sync = self->array.memory.sync;
     if (self->is_written && self->is_awaited && !ad_sync_is_done(sync)) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
         ad_defer_release(ad_owner_ref(self->staging != NULL
                                           ? self->staging
-                                          : self->array.owner),
+                                          : self->array.memory.owner),
                          sync->on.context, syncs, 1);
     }
     ad_owner_unref(self->staging);
@@ -570,13 +571,14 @@ ad_status
 ad_array_move_end(ad_array_move *self, ad_array *out, ad_error *err)
 {
     if (self->is_awaited) {
-        ad_status status = ad_sync_wait(self->array.sync, "host memory", err);
+        ad_status status =
+            ad_sync_wait(self->array.memory.sync, "host memory", err);
         if (status != AD_OK) {
             ad_array_move_drop(self);
             return status;
         }
-        ad_sync_unref(self->array.sync);
-        self->array.sync = NULL;
+        ad_sync_unref(self->array.memory.sync);
+        self->array.memory.sync = NULL;
     }
     if (self->staging != NULL) {
         read_staging(self);

@@ -357,7 +357,7 @@ narrow_views(ad_plan *plan, const ad_array *view, ad_piece *views,
              ad_piece *data, int64_t n_data, ad_error *err)
 {
     void *usage, *copy;
-    bool is_readable = ad_host_accessible(view->device);
+    bool is_readable = ad_host_accessible(view->memory.device);
     int64_t size = (n_data + 1) * (int64_t)sizeof(view_usage);
     AD_RETURN_IF_ERR(ad_plan_allocate(plan, size, &usage, err));
     AD_RETURN_IF_ERR(ad_plan_bring_to_host(plan, view, views, err));
@@ -393,15 +393,15 @@ ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
 {
     const struct ad_backend *backend;
     ad_memory_info info;
-    ad_context hint = {.device = view->device};
+    ad_context hint = {.device = view->memory.device};
     *out = true;
-    if (ad_host_accessible(view->device)) {
+    if (ad_host_accessible(view->memory.device)) {
         return AD_OK;
     }
-    if (view->sync != NULL) {
-        hint.handle = view->sync->on.context.handle;
+    if (view->memory.sync != NULL) {
+        hint.handle = view->memory.sync->on.context.handle;
     }
-    AD_RETURN_IF_ERR(ad_backend_open(view->device.type, &backend, err));
+    AD_RETURN_IF_ERR(ad_backend_open(view->memory.device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->classify(data, hint, &info, err));
     *out = info.kind == AD_MEMORY_UNREGISTERED || info.host_accessible;
     return AD_OK;
@@ -417,7 +417,7 @@ read_sizes(ad_plan *plan, const ad_array *view, ad_piece *piece,
     AD_RETURN_IF_ERR(ad_sizes_are_on_host(view, piece->source, &on_host, err));
     AD_RETURN_IF_ERR(ad_plan_allocate(plan, n_data * 8, &sizes, err));
     if (on_host) {
-        AD_RETURN_IF_ERR(ad_sync_wait(view->sync, "a copy", err));
+        AD_RETURN_IF_ERR(ad_sync_wait(view->memory.sync, "a copy", err));
         memcpy(sizes, piece->source, (size_t)n_data * 8);
     } else {
         AD_RETURN_IF_ERR(ad_plan_read(plan, view, piece->source, 0, n_data * 8,

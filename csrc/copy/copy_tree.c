@@ -12,9 +12,9 @@
 ad_status
 ad_plan_allocate(ad_plan *plan, int64_t nbytes, void **out, ad_error *err)
 {
-    ad_memory *memory;
+    ad_host_block *memory;
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     plan->allocations.items[plan->allocations.n++] = &memory->base;
     *out = memory->data;
     return AD_OK;
@@ -25,9 +25,9 @@ ad_plan_read(ad_plan *plan, const ad_array *view, const void *data,
              int64_t offset, int64_t nbytes, void *out, ad_error *err)
 {
     const ad_session_request request = {
-        .source = view->device,
+        .source = view->memory.device,
         .data = data,
-        .sync = view->sync,
+        .sync = view->memory.sync,
         .target = AD_CPU,
         .operation = "reading device memory",
     };
@@ -35,8 +35,8 @@ ad_plan_read(ad_plan *plan, const ad_array *view, const void *data,
         AD_RETURN_IF_ERR(ad_session_open(&request, &plan->own, err));
         plan->reading = &plan->own;
     }
-    return ad_session_read(plan->reading, view->owner, data, (uint64_t)offset,
-                           (size_t)nbytes, out, err);
+    return ad_session_read(plan->reading, view->memory.owner, data,
+                           (uint64_t)offset, (size_t)nbytes, out, err);
 }
 
 ad_status
@@ -47,8 +47,8 @@ ad_plan_bring_to_host(ad_plan *plan, const ad_array *view, ad_piece *piece,
     if (piece->nbytes == 0) {
         return AD_OK;
     }
-    if (ad_host_accessible(view->device)) {
-        return ad_sync_wait(view->sync, "a copy", err);
+    if (ad_host_accessible(view->memory.device)) {
+        return ad_sync_wait(view->memory.sync, "a copy", err);
     }
     AD_RETURN_IF_ERR(ad_plan_allocate(plan, piece->nbytes, &copy, err));
     AD_RETURN_IF_ERR(ad_plan_read(plan, view, piece->source, piece->offset,
@@ -87,7 +87,7 @@ plan_bits(ad_plan *plan, const ad_array *view, ad_piece *piece, ad_error *err)
     if (piece->source == NULL || n == 0) {
         return AD_OK;
     }
-    if (view->device.type != ARROW_DEVICE_CPU) {
+    if (view->memory.device.type != ARROW_DEVICE_CPU) {
         piece->shift = shift;
         piece->n_bits = shift != 0 || n % 8 != 0 ? n : 0;
         return AD_OK;
@@ -133,7 +133,7 @@ check_range(const ad_array *view, bool is_wide, int64_t first, int64_t end,
     if (first < 0 || first > end) {
         return fail_range(first, end, err);
     }
-    if (ad_host_accessible(view->device)) {
+    if (ad_host_accessible(view->memory.device)) {
         int64_t last = ad_offset_at(node->buffers[1], is_wide,
                                     node->offset + node->length);
         if (end > last) {
@@ -196,7 +196,7 @@ plan_offsets(ad_plan *plan, const ad_array *view, const ad_type *type,
         return AD_OK;
     }
     piece->nbytes += width; /* the last offset */
-    if (ad_host_accessible(view->device) || view->offset != 0) {
+    if (ad_host_accessible(view->memory.device) || view->offset != 0) {
         return plan_read_offsets(plan, view, is_wide, piece, range, err);
     }
     range->n = known_end;

@@ -88,7 +88,7 @@ ad_plan_is_slice(const ad_array *view)
 static inline bool
 ad_plan_is_worth_reading(const ad_array *view)
 {
-    return ad_host_accessible(view->device) || ad_plan_is_slice(view);
+    return ad_host_accessible(view->memory.device) || ad_plan_is_slice(view);
 }
 
 /* Allocates host memory that the plan keeps. */

@@ -343,8 +343,8 @@ ad_session_allocate(ad_session *self, int64_t nbytes, void **data,
         return ad_device_memory_new(self->memory, &self->on, nbytes, data,
                                     owner, err);
     }
-    ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    ad_host_block *memory;
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     *data = memory->data;
     *owner = &memory->base;
     return AD_OK;

@@ -181,10 +181,10 @@ static inline void
 view_tree(const preparation *p, ad_schema schema, ad_array *out)
 {
     const struct ArrowDeviceArray *array = &p->tree->array;
-    out->owner = p->owner;
+    out->memory.owner = p->owner;
     out->schema = schema;
-    out->sync = p->sync;
-    out->device = (ad_device){array->device_type, array->device_id};
+    out->memory.sync = p->sync;
+    out->memory.device = (ad_device){array->device_type, array->device_id};
     out->readonly = false;
     out->had_event =
         array->sync_event != NULL && array->device_type == ARROW_DEVICE_CPU;
@@ -284,26 +284,25 @@ void
 ad_array_share(const ad_array *src, ad_array *dst)
 {
     *dst = ad_array_borrow(src);
-    ad_owner_ref(dst->owner);
+    ad_memory_ref(&dst->memory);
     ad_owner_ref(dst->schema.owner);
-    ad_sync_ref(dst->sync);
 }
 
 void
 ad_array_clear(ad_array *array)
 {
-    ad_sync *sync = array->sync;
+    ad_sync *sync = array->memory.sync;
     ad_owner *schema = array->schema.owner;
-    ad_owner *owner = array->owner;
+    ad_owner *owner = array->memory.owner;
     /* The array is emptied first, because an owner's destructor may run code
      * that reads *array. The members are written one by one: for the whole
      * struct compilers emit "rep stos", which takes longer than everything
      * else here. */
     array->node = NULL;
-    array->owner = NULL;
+    array->memory.owner = NULL;
     array->schema = (ad_schema){0};
-    array->sync = NULL;
-    array->device = (ad_device){0};
+    array->memory.sync = NULL;
+    array->memory.device = (ad_device){0};
     array->offset = array->length = array->null_count = 0;
     array->readonly = false;
     ad_sync_unref(sync);
@@ -314,9 +313,9 @@ ad_array_clear(ad_array *array)
 void
 ad_array_drop(const ad_array *array)
 {
-    ad_sync_unref(array->sync);
+    ad_sync_unref(array->memory.sync);
     ad_schema_unref(array->schema);
-    ad_owner_unref_with_gil(array->owner);
+    ad_owner_unref_with_gil(array->memory.owner);
 }
 
 /* Narrows *array to a range that is known to be within it. */
@@ -407,7 +406,7 @@ fail_struct_nulls(const ad_array *src, ad_error *err)
                 "the struct has a validity bitmap and may have nulls of its "
                 "own, which its column would lose");
     }
-    ad_error_device(err, src->device);
+    ad_error_device(err, src->memory.device);
     ad_error_dtype(err, "struct");
     return AD_ERR_EXCHANGE;
 }
@@ -642,7 +641,8 @@ is_sliced_batch(const ad_array *array)
     if (array->offset != 0) {
         return ad_array_validity(array) == NULL;
     }
-    int64_t i = array->device.type == ARROW_DEVICE_CPU ? 0 : node->n_children;
+    int64_t i =
+        array->memory.device.type == ARROW_DEVICE_CPU ? 0 : node->n_children;
     while (i < node->n_children &&
            node->children[i]->length == array->length) {
         i++;
@@ -673,11 +673,11 @@ fail_unknown_device(const ad_array *array, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
     return ad_fail_on(
-        err, array->device, "device",
+        err, array->memory.device, "device",
         "name the device when you import, as in device=\"cuda:0\"",
         "an Arrow device array needs the id of the device, and that of %s is "
         "not known",
-        ad_device_format(array->device, name));
+        ad_device_format(array->memory.device, name));
 }
 
 /* All but the node's own members. */
@@ -687,8 +687,8 @@ fill_view(const ad_array *array, void *event, struct ArrowDeviceArray *out)
     out->array.offset = array->offset;
     out->array.length = array->length;
     out->array.null_count = ad_array_null_count(array);
-    out->device_id = array->device.id;
-    out->device_type = array->device.type;
+    out->device_id = array->memory.device.id;
+    out->device_type = array->memory.device.type;
     out->sync_event = event;
     out->reserved[0] = out->reserved[1] = out->reserved[2] = 0;
 }
@@ -698,10 +698,10 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
                 ad_error *err)
 {
     void *event = NULL; /* nothing to wait for */
-    if (!ad_sync_is_done(array->sync)) {
-        AD_RETURN_IF_ERR(ad_sync_event(array->sync, &event, err));
+    if (!ad_sync_is_done(array->memory.sync)) {
+        AD_RETURN_IF_ERR(ad_sync_event(array->memory.sync, &event, err));
     }
-    if (ad_device_is_unknown(array->device)) {
+    if (ad_device_is_unknown(array->memory.device)) {
         return fail_unknown_device(array, err);
     }
     size_t n = is_leaf(array->node) ? 0 : count_below(array->node);
@@ -712,9 +712,9 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
         return ad_fail_memory(err, nbytes);
     }
     atomic_init(&self->live, HOLDER + n + 1);
-    self->kept =
-        (contents){ad_owner_ref(array->owner), ad_sync_ref(array->sync)};
-    self->device = array->device;
+    self->kept = (contents){ad_owner_ref(array->memory.owner),
+                            ad_sync_ref(array->memory.sync)};
+    self->device = array->memory.device;
     struct ArrowDeviceArray *out = &self->holder;
     copy_node(&out->array, array->node, self);
     fill_view(array, event, out);
@@ -734,9 +734,9 @@ ad_array_export_to(const ad_array *array, struct ArrowDeviceArray *out,
                    ad_error *err)
 {
     struct ArrowDeviceArray *holder;
-    if (array->device.type == ARROW_DEVICE_CPU && array->sync == NULL &&
-        is_leaf(array->node)) {
-        copy_single(&out->array, array->node, array->owner);
+    if (array->memory.device.type == ARROW_DEVICE_CPU &&
+        array->memory.sync == NULL && is_leaf(array->node)) {
+        copy_single(&out->array, array->node, array->memory.owner);
         fill_view(array, NULL, out);
         return AD_OK;
     }

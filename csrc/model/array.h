@@ -29,15 +29,14 @@
 #include "base/owner.h"
 #include "model/schema.h"
 #include "base/status.h"
+#include "order/memory.h"
 #include "order/sync.h"
 #include "model/type.h"
 
 typedef struct ad_array {
     const struct ArrowArray *node; /* borrowed from owner */
-    ad_owner *owner;
+    ad_memory memory;
     ad_schema schema;
-    ad_sync *sync; /* NULL: nothing to wait for */
-    ad_device device;
     int64_t offset; /* into the node's buffers; >= 0 */
     int64_t length;
     bool readonly;      /* the producer flagged the memory as read-only */
@@ -282,10 +281,10 @@ ad_array_of_leaf(ad_owner *owner, ad_sync *sync, ad_device device,
     };
     /* One by one: see ad_array_clear. */
     out->node = &leaf->node;
-    out->owner = owner;
+    out->memory.owner = owner;
     out->schema = (ad_schema){type, NULL};
-    out->sync = sync;
-    out->device = device;
+    out->memory.sync = sync;
+    out->memory.device = device;
     out->offset = 0;
     out->length = length;
     out->null_count = 0;

@@ -19,7 +19,8 @@ data_size(const ad_array *array, const ad_type *type, int64_t end,
         *out = 0;
         return AD_OK;
     }
-    if (!ad_host_accessible(array->device) || array->sync != NULL) {
+    if (!ad_host_accessible(array->memory.device) ||
+        array->memory.sync != NULL) {
         *out = AD_SIZE_UNKNOWN;
         return AD_OK;
     }
@@ -46,7 +47,8 @@ variadic_size(const ad_array *array, int64_t i, int64_t *out, ad_error *err)
                      buffer */
         return AD_OK;
     }
-    if (array->sync != NULL || !ad_host_accessible(array->device)) {
+    if (array->memory.sync != NULL ||
+        !ad_host_accessible(array->memory.device)) {
         *out = AD_SIZE_UNKNOWN;
         return AD_OK;
     }

@@ -93,7 +93,7 @@ built_fill(built *self, const ad_array_spec *spec, size_t n_copies)
         const ad_array *view =
             i < n_children ? &spec->children[i] : spec->dictionary;
         copy_view(&copies[i], view);
-        self->kept[1 + i] = ad_owner_ref(view->owner);
+        self->kept[1 + i] = ad_owner_ref(view->memory.owner);
     }
     for (size_t i = 0; i < n_children; i++) {
         list[i] = &copies[i];
@@ -124,10 +124,11 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
     built_fill(self, spec, n_copies);
     *out = (ad_array){
         .node = &self->node,
-        .owner = &self->base,
+        .memory.owner = &self->base,
         .schema = ad_schema_ref(spec->schema),
-        .sync = spec->owner_is_given ? spec->sync : ad_sync_ref(spec->sync),
-        .device = spec->device,
+        .memory.sync =
+            spec->owner_is_given ? spec->sync : ad_sync_ref(spec->sync),
+        .memory.device = spec->device,
         .offset = spec->offset,
         .length = spec->length,
         .null_count = spec->null_count,
@@ -240,9 +241,9 @@ ad_array_empty(ad_schema schema, ad_array *out, ad_error *err)
     }
     *out = (ad_array){
         .node = root,
-        .owner = &self->base,
+        .memory.owner = &self->base,
         .schema = ad_schema_ref(schema),
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
     };
     return AD_OK;
 }

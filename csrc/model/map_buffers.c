@@ -86,18 +86,18 @@ begin_node(const ad_array *view, ad_array *below, ad_mapped_node *out)
     out->shares_below = false;
     out->spec = (ad_array_spec){
         .schema = view->schema,
-        .device = view->device,
+        .device = view->memory.device,
         .length = view->length,
         .offset = view->offset,
         .null_count = ad_array_null_count(view),
         .n_buffers = node->n_buffers,
         .buffers = buffers,
-        .owner = view->owner,
+        .owner = view->memory.owner,
         .n_children = node->n_children,
         .children = below,
         .dictionary =
             node->dictionary != NULL ? &below[node->n_children] : NULL,
-        .sync = view->sync,
+        .sync = view->memory.sync,
         .readonly = view->readonly,
     };
 }

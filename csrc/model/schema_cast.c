@@ -230,7 +230,8 @@ child_has_nulls(const ad_array *child)
     if (known >= 0) {
         return known > 0;
     }
-    if (!ad_host_accessible(child->device) || !ad_sync_is_done(child->sync)) {
+    if (!ad_host_accessible(child->memory.device) ||
+        !ad_sync_is_done(child->memory.sync)) {
         return child->schema.node->flags & ARROW_FLAG_NULLABLE;
     }
     return ad_bitmap_count_zeros(ad_array_validity(child), child->offset,

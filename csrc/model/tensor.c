@@ -13,8 +13,7 @@ ad_tensor_share(const ad_tensor *tensor, ad_tensor_value *out)
         out->tensor.shape[i] = tensor->shape[i];
         out->tensor.strides[i] = tensor->strides[i];
     }
-    ad_owner_ref(tensor->owner);
-    ad_sync_ref(tensor->sync);
+    ad_memory_ref(&tensor->memory);
 }
 
 void
@@ -22,10 +21,10 @@ ad_tensor_clear(ad_tensor *tensor)
 {
     /* The tensor is emptied first, because an owner's destructor may run code
      * that reads *tensor. */
-    ad_owner *owner = tensor->owner;
-    ad_sync *sync = tensor->sync;
-    tensor->owner = NULL;
-    tensor->sync = NULL;
+    ad_owner *owner = tensor->memory.owner;
+    ad_sync *sync = tensor->memory.sync;
+    tensor->memory.owner = NULL;
+    tensor->memory.sync = NULL;
     ad_sync_unref(sync);
     ad_owner_unref(owner);
 }
@@ -61,7 +60,7 @@ ad_tensor_require_size(const ad_tensor *tensor, ad_error *err)
         return AD_OK;
     }
     return ad_fail_on(
-        err, tensor->device, "device",
+        err, tensor->memory.device, "device",
         "take the size from the library that made the data",
         "the size of this buffer is stored in device memory, which no "
         "loaded runtime can read");
@@ -316,7 +315,7 @@ accept(const ad_tensor_descriptor *descriptor, int64_t size,
         .dtype = descriptor->dtype,
         .ndim = descriptor->ndim,
         .flags = descriptor->flags,
-        .device = descriptor->device,
+        .memory = {.device = descriptor->device},
         .shape = out->dims,
         .strides = out->dims + descriptor->ndim,
     };

@@ -14,6 +14,7 @@
 #include "model/dtype.h"
 #include "base/owner.h"
 #include "base/status.h"
+#include "order/memory.h"
 #include "order/sync.h"
 
 #define AD_MAX_NDIM 64
@@ -54,11 +55,9 @@ typedef struct ad_tensor {
     ad_dl_dtype dtype;
     int32_t ndim;
     uint32_t flags;
-    ad_device device;
     int64_t *shape;
     int64_t *strides; /* in elements; not NULL if ndim > 0 */
-    ad_owner *owner;
-    ad_sync *sync;
+    ad_memory memory;
 } ad_tensor;
 
 /* A tensor with storage for its dimensions. */

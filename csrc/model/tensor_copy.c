@@ -154,8 +154,9 @@ ad_tensor_copy_contiguous(const ad_tensor *tensor, char order, void *target,
                           ad_error *err)
 {
     ad_loops plan;
-    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
-    AD_RETURN_IF_ERR(ad_sync_wait(tensor->sync, "a copy on the host", err));
+    AD_RETURN_IF_ERR(ad_require_host(tensor->memory.device, err));
+    AD_RETURN_IF_ERR(
+        ad_sync_wait(tensor->memory.sync, "a copy on the host", err));
     if (ad_tensor_size(tensor) == 0) {
         return AD_OK;
     }
@@ -194,11 +195,9 @@ ad_tensor_set_copy(const ad_tensor *tensor, char order, ad_device device,
         .dtype = tensor->dtype,
         .ndim = tensor->ndim,
         .flags = AD_TENSOR_COPIED | (tensor->flags & AD_TENSOR_SUBBYTE_PADDED),
-        .device = device,
         .shape = out->dims,
         .strides = out->dims + tensor->ndim,
-        .owner = owner,
-        .sync = sync,
+        .memory = {owner, sync, device},
     };
     for (int32_t i = 0; i < tensor->ndim; i++) {
         out->dims[i] = tensor->shape[i];
@@ -243,7 +242,7 @@ copy_swapped(const ad_tensor *tensor, char order, uint32_t width, char *target,
     int64_t nbytes = ad_tensor_nbytes(tensor);
     if (ad_tensor_is_contiguous(tensor, order)) {
         AD_RETURN_IF_ERR(
-            ad_sync_wait(tensor->sync, "a copy on the host", err));
+            ad_sync_wait(tensor->memory.sync, "a copy on the host", err));
         swap_bytes(target, ad_tensor_address(tensor), nbytes, width);
         return AD_OK;
     }
@@ -258,9 +257,10 @@ static ad_status
 copy_to_new_memory(const ad_tensor *tensor, char order, uint32_t width,
                    ad_tensor_value *out, ad_error *err)
 {
-    ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_require_host(tensor->device, err));
-    AD_RETURN_IF_ERR(ad_memory_new(ad_tensor_nbytes(tensor), &memory, err));
+    ad_host_block *memory;
+    AD_RETURN_IF_ERR(ad_require_host(tensor->memory.device, err));
+    AD_RETURN_IF_ERR(
+        ad_host_block_new(ad_tensor_nbytes(tensor), &memory, err));
     ad_status status =
         width > 1
             ? copy_swapped(tensor, order, width, memory->data, err)

@@ -48,30 +48,31 @@ order(ad_stream_ref *on, const struct ad_backend *backend, ad_device device,
 }
 
 ad_status
-ad_use(ad_device device, ad_sync *sync, ad_owner *owner,
-       const ad_stream_ref *consumer, const char *what, ad_error *err)
+ad_use(const ad_memory *memory, const ad_stream_ref *consumer,
+       const char *what, ad_error *err)
 {
-    const struct ad_backend *backend = ad_backend_in_use(device.type);
+    ad_sync *sync = memory->sync;
+    const struct ad_backend *backend = ad_backend_in_use(memory->device.type);
     if (backend == NULL) {
         return ad_sync_order(sync, consumer, what, err);
     }
     ad_stream_ref on = *consumer;
-    AD_RETURN_IF_ERR(order(&on, backend, device, sync, what, err));
+    AD_RETURN_IF_ERR(order(&on, backend, memory->device, sync, what, err));
     /* A stream that could wait for an event from outside of a capture. */
     bool is_outside =
         !ad_sync_is_done(sync) && sync->is_own && !ad_sync_is_captured(sync);
     return (is_outside ? ad_owner_record_stream
-                       : ad_owner_record_consumer)(owner, &on, err);
+                       : ad_owner_record_consumer)(memory->owner, &on, err);
 }
 
 ad_status
-ad_use_on_thread(ad_device device, ad_sync *sync, ad_owner *owner,
-                 const char *what, ad_error *err)
+ad_use_on_thread(const ad_memory *memory, const char *what, ad_error *err)
 {
+    const ad_device device = memory->device;
     ad_stream_ref consumer;
     bool has_stream = !(ad_device_traits(device.type) & AD_NO_STREAMS) &&
                       (ad_stream_current(device, &consumer) ||
                        ad_default_stream(device, &consumer));
-    return has_stream ? ad_use(device, sync, owner, &consumer, what, err)
-                      : ad_sync_wait(sync, what, err);
+    return has_stream ? ad_use(memory, &consumer, what, err)
+                      : ad_sync_wait(memory->sync, what, err);
 }

@@ -7,6 +7,7 @@
 #ifndef AD_ORDER_USE_H
 #define AD_ORDER_USE_H
 
+#include "order/memory.h"
 #include "order/stream_ref.h"
 #include "order/streams.h"
 #include "order/sync.h"
@@ -14,16 +15,15 @@
 /* Use on the stream `consumer`, which is found out now and on this thread. A
  * stream of another device is refused (AD_ERR_EXCHANGE, "stream"), even if no
  * work is pending. `what` is for the message. */
-AD_MUST_CHECK ad_status ad_use(ad_device device, ad_sync *sync,
-                               ad_owner *owner, const ad_stream_ref *consumer,
-                               const char *what, ad_error *err);
+AD_MUST_CHECK ad_status ad_use(const ad_memory *memory,
+                               const ad_stream_ref *consumer, const char *what,
+                               ad_error *err);
 
 /* The same for a consumer on this thread's current stream, or else the default
  * stream. The host waits if there is none, or if memory of this type is
  * exchanged without streams. */
-AD_MUST_CHECK ad_status ad_use_on_thread(ad_device device, ad_sync *sync,
-                                         ad_owner *owner, const char *what,
-                                         ad_error *err);
+AD_MUST_CHECK ad_status ad_use_on_thread(const ad_memory *memory,
+                                         const char *what, ad_error *err);
 
 /* The stream that None means on this device: the legacy default stream. False,
  * and *out is not given, if the type has none. */

@@ -16,14 +16,14 @@ export_dict(ad_state *state, const ad_tensor *tensor,
             const ad_interface_rules *rules)
 {
     ad_error err;
-    if (!ad_host_accessible(tensor->device)) {
+    if (!ad_host_accessible(tensor->memory.device)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
             rules, "the host cannot read memory of %s",
-            ad_device_format(tensor->device, name));
+            ad_device_format(tensor->memory.device, name));
     }
     /* The consumer reads the memory right after the look-up. */
-    if (ad_sync_wait(tensor->sync, rules->name, &err) != AD_OK) {
+    if (ad_sync_wait(tensor->memory.sync, rules->name, &err) != AD_OK) {
         return ad_interface_failed(state, rules, &err);
     }
     return ad_interface_build(state, tensor, rules);

@@ -396,8 +396,8 @@ ad_arrow_export(PyObject *self, const char *function, ad_capsule_kind kind,
     }
     if (ad_is_array(state, self)) {
         ad_array_object *object = (ad_array_object *)self;
-        if (is_host && object->array.sync != NULL &&
-            ad_sync_wait(object->array.sync, function, &err) != AD_OK) {
+        if (is_host && object->array.memory.sync != NULL &&
+            ad_sync_wait(object->array.memory.sync, function, &err) != AD_OK) {
             return ad_raise(state, &err);
         }
         return export_requested(state, &object->array, requested, kind,

@@ -144,7 +144,7 @@ import_ndarray(ad_state *state, PyObject *object, const ad_request *request,
         return fail_read(state, owner, &err);
     }
     out->is_array = false;
-    out->tensor.tensor.owner = owner;
+    out->tensor.tensor.memory.owner = owner;
     return ad_finish_tensor(state, request, &out->tensor);
 }
 
@@ -170,7 +170,7 @@ import_object(const ad_protocol *self, ad_state *state, PyObject *object,
         return fail_read(state, owner, &err);
     }
     out->is_array = false;
-    out->tensor.tensor.owner = owner;
+    out->tensor.tensor.memory.owner = owner;
     return ad_finish_elements(state, request, &element, out);
 }
 
@@ -185,19 +185,19 @@ typedef struct view_block {
 static ad_status
 check_memory(const ad_tensor *tensor, ad_error *err)
 {
-    if (!ad_host_accessible(tensor->device)) {
+    if (!ad_host_accessible(tensor->memory.device)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_fail_on(
-            err, tensor->device, "device",
+            err, tensor->memory.device, "device",
             "bring the data to the host with .to(\"cpu\")",
             "the buffer protocol needs memory that the host can read, "
             "found memory of %s",
-            ad_device_format(tensor->device, name));
+            ad_device_format(tensor->memory.device, name));
     }
-    if (tensor->sync == NULL) {
+    if (tensor->memory.sync == NULL) {
         return AD_OK;
     }
-    return ad_sync_wait(tensor->sync, "the buffer protocol", err);
+    return ad_sync_wait(tensor->memory.sync, "the buffer protocol", err);
 }
 
 static ad_status
@@ -339,8 +339,8 @@ fill_from_array(ad_state *state, PyObject *self, Py_buffer *view, int flags)
         ad_self_as_tensor(state, self, &value) < 0) {
         return -1;
     }
-    int result =
-        fill_view(state, &value.tensor, value.tensor.owner, view, flags);
+    int result = fill_view(state, &value.tensor, value.tensor.memory.owner,
+                           view, flags);
     ad_tensor_clear(&value.tensor);
     return result;
 }

@@ -144,14 +144,14 @@ attach_edges(ad_tensor *tensor, ad_context context,
              ad_error *err)
 {
     ad_stream_ref on = *stream;
-    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, context,
+    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->memory.owner, context,
                                          is_stated ? stream : NULL,
-                                         &tensor->owner, err));
+                                         &tensor->memory.owner, err));
     if (!ad_stream_is_given(stream) || no_sync) {
         return AD_OK;
     }
     on.context = context;
-    return ad_sync_pending(&on, &tensor->sync, err);
+    return ad_sync_pending(&on, &tensor->memory.sync, err);
 }
 
 static ad_import_result
@@ -203,7 +203,7 @@ static PyObject *
 export_stream(ad_state *state, const ad_tensor *tensor,
               const ad_interface_rules *rules)
 {
-    ad_sync *sync = tensor->sync;
+    ad_sync *sync = tensor->memory.sync;
     ad_stream_ref on;
     ad_error err;
     bool is_done = ad_sync_is_done(sync);
@@ -212,12 +212,12 @@ export_stream(ad_state *state, const ad_tensor *tensor,
         return ad_interface_failed(state, rules, &err);
     }
     /* Such consumers also drop the object while their work is pending. */
-    ad_owner_record_unnamed(tensor->owner, tensor->device);
+    ad_owner_record_unnamed(tensor->memory.owner, tensor->memory.device);
     if (is_done) {
         return Py_NewRef(Py_None);
     }
     if (choose_stream(sync, &on, &err) != AD_OK ||
-        ad_owner_record_stream(tensor->owner, &on, &err) != AD_OK) {
+        ad_owner_record_stream(tensor->memory.owner, &on, &err) != AD_OK) {
         return ad_interface_failed(state, rules, &err);
     }
     return PyLong_FromSize_t(on.stream.handle);
@@ -227,11 +227,11 @@ static PyObject *
 export_dict(ad_state *state, const ad_tensor *tensor,
             const ad_interface_rules *rules)
 {
-    if (!(ad_device_traits(tensor->device.type) & AD_CUDA_STREAMS)) {
+    if (!(ad_device_traits(tensor->memory.device.type) & AD_CUDA_STREAMS)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
             rules, "memory of %s is not CUDA's",
-            ad_device_format(tensor->device, name));
+            ad_device_format(tensor->memory.device, name));
     }
     /* The dict first, so that a failure needs no runtime call. */
     PyObject *dict = ad_interface_build(state, tensor, rules);

@@ -175,7 +175,7 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
              ad_error *err)
 {
     ad_stream_ref on = order->on;
-    int32_t type = tensor->device.type;
+    int32_t type = tensor->memory.device.type;
     if ((ad_device_traits(type) & AD_NO_STREAMS) || order->no_sync) {
         return AD_OK;
     }
@@ -184,19 +184,20 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
     if (!ad_streams_are_alike(said.type, type)) {
         on = (ad_stream_ref){.kind = AD_REF_NONE};
     }
-    if (ad_stream_is_given(&on) || ad_default_stream(tensor->device, &on)) {
-        AD_RETURN_IF_ERR(
-            ad_pending_on(tensor->device, &on, &tensor->sync, err));
+    if (ad_stream_is_given(&on) ||
+        ad_default_stream(tensor->memory.device, &on)) {
+        AD_RETURN_IF_ERR(ad_pending_on(tensor->memory.device, &on,
+                                       &tensor->memory.sync, err));
         /* The producer may have added our stream to its capture. */
         return order->is_own
                    ? ad_sync_require_no_capture(
-                         tensor->sync, "an import without stream=", err)
+                         tensor->memory.sync, "an import without stream=", err)
                    : AD_OK;
     }
     if (ad_device_traits(type) & AD_NO_NUMBERS) {
         /* Without a queue the protocol guarantees nothing on this device. */
         return ad_fail_on(
-            err, tensor->device, "stream",
+            err, tensor->memory.device, "stream",
             "pass stream=queue, or synchronize and pass stream=-1",
             "work may be pending on the data, and __dlpack__ of an "
             "object without sycl_queue does not say on which queue");
@@ -227,7 +228,7 @@ set_cupy_stream(ad_state *state, const ad_tensor *tensor)
     ad_stream_argument current;
     ad_context context;
     PyObject *object;
-    ad_device device = ad_device_of_runtime(tensor->device);
+    ad_device device = ad_device_of_runtime(tensor->memory.device);
     const struct ad_backend *backend = ad_backend_in_use(device.type);
     if (backend == NULL || !has_numbers(device.type)) {
         return AD_IMPORT_DONE;
@@ -238,7 +239,7 @@ set_cupy_stream(ad_state *state, const ad_tensor *tensor)
         if (backend->primary_context(device, &context, NULL) == AD_OK) {
             const ad_stream_ref producer =
                 ad_stream_named(context, current.stream, NULL);
-            ad_device_owner_set_producer(tensor->owner, &producer);
+            ad_device_owner_set_producer(tensor->memory.owner, &producer);
         }
     }
     return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
@@ -511,8 +512,9 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result == AD_IMPORT_DONE) {
         result = ad_dlpack_check_copy(state, request, &out->tensor);
     }
-    *is_alive = order_clear(
-        &order, result == AD_IMPORT_DONE ? out->tensor.tensor.sync : NULL);
+    *is_alive = order_clear(&order, result == AD_IMPORT_DONE
+                                        ? out->tensor.tensor.memory.sync
+                                        : NULL);
     return result;
 }
 

@@ -229,10 +229,10 @@ exchange_import(const ad_protocol *self, ad_state *state, PyObject *object,
     result = check_meaning(state, object, slot, dtype);
     if (result == AD_IMPORT_DONE) {
         result = out->is_array
-                     ? note_stream(state, slot, request, array->device,
-                                   array->owner, &array->sync)
-                     : note_stream(state, slot, request, tensor->device,
-                                   tensor->owner, &tensor->sync);
+                     ? note_stream(state, slot, request, array->memory.device,
+                                   array->memory.owner, &array->memory.sync)
+                     : note_stream(state, slot, request, tensor->memory.device,
+                                   tensor->memory.owner, &tensor->memory.sync);
     }
     if (result != AD_IMPORT_DONE) {
         ad_imported_clear(out);
@@ -258,14 +258,14 @@ order_library(ad_state *state, const ad_type_slot *slot,
         return 0;
     }
     if (!slot->ignores_streams &&
-        ask_stream(state, slot->exchange_api, tensor->device, &consumer) < 0) {
+        ask_stream(state, slot->exchange_api, tensor->memory.device,
+                   &consumer) < 0) {
         return -1;
     }
     if (ad_stream_is_given(&consumer)) {
-        status = ad_use(tensor->device, tensor->sync, tensor->owner, &consumer,
-                        what, &err);
+        status = ad_use(&tensor->memory, &consumer, what, &err);
     } else {
-        status = ad_sync_wait(tensor->sync, what, &err);
+        status = ad_sync_wait(tensor->memory.sync, what, &err);
     }
     return ad_raise_status(state, status, &err);
 }
@@ -278,7 +278,7 @@ ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
     ad_error err;
     void *managed = NULL;
     void *object = NULL;
-    if (!ad_is_plain(tensor->device, tensor->sync) &&
+    if (!ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
         order_library(state, slot, tensor, has_stream) < 0) {
         return NULL;
     }
@@ -291,7 +291,7 @@ ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
     }
     if (!PyErr_Occurred() || !ad_exception_is_final(state)) {
         ad_raise_exchange(state, "refused",
-                          tensor->device.type == ARROW_DEVICE_CPU
+                          tensor->memory.device.type == ARROW_DEVICE_CPU
                               ? NULL
                               : "bring the data to the host with .to(\"cpu\")",
                           "the class refused a tensor through its DLPack "
@@ -322,9 +322,9 @@ tensor_for_consumer(PyObject *object)
         return NULL;
     }
     const ad_tensor *tensor = ad_tensor_of(object);
-    if (!ad_is_plain(tensor->device, tensor->sync) &&
-        ad_use_on_thread(tensor->device, tensor->sync, tensor->owner,
-                         "the DLPack exchange API", &err) != AD_OK) {
+    if (!ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
+        ad_use_on_thread(&tensor->memory, "the DLPack exchange API", &err) !=
+            AD_OK) {
         ad_raise(ad_state_current(), &err);
         return NULL;
     }
@@ -392,16 +392,18 @@ take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
     ad_stream_ref producer;
     ad_tensor *tensor = &out->tensor;
     AD_RETURN_IF_ERR(ad_dlpack_take(managed, true, out, err));
-    uint32_t traits = ad_device_traits(tensor->device.type);
+    uint32_t traits = ad_device_traits(tensor->memory.device.type);
     ad_status status = AD_OK;
     if (traits & AD_NO_STREAMS) {
         return AD_OK;
     }
-    if (stream_of_thread(tensor->device, &producer)) {
-        status = ad_pending_on(tensor->device, &producer, &tensor->sync, err);
+    if (stream_of_thread(tensor->memory.device, &producer)) {
+        status = ad_pending_on(tensor->memory.device, &producer,
+                               &tensor->memory.sync, err);
     } else if (traits & AD_QUEUES) {
-        status = fail_no_queue(
-            tensor->device, "work may be pending on data that come in", err);
+        status =
+            fail_no_queue(tensor->memory.device,
+                          "work may be pending on data that come in", err);
     }
     if (status != AD_OK) {
         ad_tensor_clear(tensor);
@@ -446,16 +448,16 @@ allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
         AD_RETURN_IF_ERR(ad_stream_own(primary, AD_USE_WORK, &stream, err));
     }
     return ad_device_memory_new(primary, &stream, nbytes, &tensor->data,
-                                &tensor->owner, err);
+                                &tensor->memory.owner, err);
 }
 
 static ad_status
 allocate_on_host(int64_t nbytes, ad_tensor *tensor, ad_error *err)
 {
-    ad_memory *memory = NULL;
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    ad_host_block *memory = NULL;
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     tensor->data = memory->data;
-    tensor->owner = &memory->base;
+    tensor->memory.owner = &memory->base;
     return AD_OK;
 }
 

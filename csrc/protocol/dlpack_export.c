@@ -134,17 +134,18 @@ static ad_status
 choose_device(ad_tensor *view, ad_device wanted, bool *is_there, ad_error *err)
 {
     ad_dl_device own;
-    AD_RETURN_IF_ERR(ad_dlpack_device(view->device, &own, err));
+    AD_RETURN_IF_ERR(ad_dlpack_device(view->memory.device, &own, err));
     *is_there = true;
     if (wanted.type == own.device_type && wanted.id == own.device_id) {
         return AD_OK;
     }
-    if (ad_device_is_another_name(view->device, wanted)) {
-        view->device = wanted;
+    if (ad_device_is_another_name(view->memory.device, wanted)) {
+        view->memory.device = wanted;
         return AD_OK;
     }
-    if (ad_device_equal(wanted, AD_CPU) && ad_host_accessible(view->device)) {
-        view->device = AD_CPU;
+    if (ad_device_equal(wanted, AD_CPU) &&
+        ad_host_accessible(view->memory.device)) {
+        view->memory.device = AD_CPU;
         return AD_OK;
     }
     *is_there = false;
@@ -168,10 +169,10 @@ check_may_copy(const ad_tensor *tensor, const export_request *request,
     if (request->copy != AD_COPY_NEVER) {
         return AD_OK;
     }
-    return ad_fail_on(err, tensor->device, "copy",
+    return ad_fail_on(err, tensor->memory.device, "copy",
                       "leave copy=False or dl_device out",
                       "the memory is on %s, and to have it on %s takes a copy",
-                      ad_device_format(tensor->device, from),
+                      ad_device_format(tensor->memory.device, from),
                       ad_device_format(request->device, to));
 }
 
@@ -193,7 +194,8 @@ prepare(const ad_tensor *tensor, const export_request *request,
         return AD_OK;
     }
     AD_RETURN_IF_ERR(check_may_copy(tensor, request, err));
-    ad_device target = request->has_device ? request->device : tensor->device;
+    ad_device target =
+        request->has_device ? request->device : tensor->memory.device;
     const char *why = is_there
                           ? "the consumer of __dlpack__ passed copy=True"
                           : "the consumer of __dlpack__ asked for that device";
@@ -210,15 +212,15 @@ static ad_status
 order_consumer(const ad_tensor *given, const ad_stream_ref *consumer,
                bool no_sync, bool is_copy, ad_error *err)
 {
-    if (ad_is_plain(given->device, given->sync) || (no_sync && !is_copy)) {
+    if (ad_is_plain(given->memory.device, given->memory.sync) ||
+        (no_sync && !is_copy)) {
         return AD_OK;
     }
     if (!ad_stream_is_given(consumer) ||
-        given->device.type == ARROW_DEVICE_CPU) {
-        return ad_sync_wait(given->sync, "__dlpack__", err);
+        given->memory.device.type == ARROW_DEVICE_CPU) {
+        return ad_sync_wait(given->memory.sync, "__dlpack__", err);
     }
-    return ad_use(given->device, given->sync, given->owner, consumer,
-                  "__dlpack__", err);
+    return ad_use(&given->memory, consumer, "__dlpack__", err);
 }
 
 static ad_status
@@ -255,15 +257,16 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
     ad_stream_ref consumer;
     bool no_sync;
     void *managed = NULL;
-    if (ad_is_plain(tensor->device, tensor->sync) && !request->has_device &&
-        request->copy != AD_COPY_ALWAYS && ad_is_none(request->stream)) {
+    if (ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
+        !request->has_device && request->copy != AD_COPY_ALWAYS &&
+        ad_is_none(request->stream)) {
         status = ad_dlpack_give(tensor, request->is_versioned, false, &managed,
                                 &err);
     } else {
         ad_device working =
             request->has_device
-                ? ad_device_of_copy(tensor->device, request->device)
-                : tensor->device;
+                ? ad_device_of_copy(tensor->memory.device, request->device)
+                : tensor->memory.device;
         if (read_stream(state, working, request->stream, &no_sync, &consumer) <
             0) {
             return NULL;
@@ -316,8 +319,9 @@ dlpack_device_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     ad_state *state = ad_state_of(self);
     ad_error err;
     ad_dl_device device;
-    ad_device own = ad_is_tensor(state, self) ? ad_tensor_of(self)->device
-                                              : ad_array_of(self)->device;
+    ad_device own = ad_is_tensor(state, self)
+                        ? ad_tensor_of(self)->memory.device
+                        : ad_array_of(self)->memory.device;
     if (ad_dlpack_device(own, &device, &err) != AD_OK) {
         return ad_raise(state, &err);
     }

@@ -126,15 +126,15 @@ ad_dlpack_take(void *managed, bool is_versioned, ad_tensor_value *out,
     ad_owner *owner;
     ad_status status = check_managed(managed, is_versioned, out, err);
     if (status == AD_OK && is_own(managed, is_versioned) &&
-        is_recorded(managed, out->tensor.device)) {
-        out->tensor.owner = take_apart(managed);
+        is_recorded(managed, out->tensor.memory.device)) {
+        out->tensor.memory.owner = take_apart(managed);
         return AD_OK;
     }
     if (status == AD_OK) {
-        status =
-            ad_device_owner_alloc(sizeof(managed_owner), &managed_ops,
-                                  (ad_context){.device = out->tensor.device},
-                                  NULL, &owner, &out->tensor.owner, err);
+        status = ad_device_owner_alloc(
+            sizeof(managed_owner), &managed_ops,
+            (ad_context){.device = out->tensor.memory.device}, NULL, &owner,
+            &out->tensor.memory.owner, err);
     }
     if (status != AD_OK) {
         ad_dlpack_delete(managed, is_versioned);
@@ -317,9 +317,10 @@ fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
             ad_dl_tensor *out, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_tensor_require_size(tensor, err));
-    AD_RETURN_IF_ERR(ad_dlpack_device(tensor->device, &out->device, err));
+    AD_RETURN_IF_ERR(
+        ad_dlpack_device(tensor->memory.device, &out->device, err));
     int64_t low = 0, high;
-    if (ad_device_traits(tensor->device.type) & AD_ALLOCATIONS) {
+    if (ad_device_traits(tensor->memory.device.type) & AD_ALLOCATIONS) {
         ad_tensor_extent(tensor, &low, &high);
     }
     out->data = low < 0 ? (char *)tensor->data + low : tensor->data;
@@ -376,8 +377,8 @@ ad_dlpack_give(const ad_tensor *tensor, bool is_versioned, bool is_copy,
         view->shape[i] = tensor->shape[i];
         view->strides[i] = tensor->strides[i];
     }
-    block->owner = ad_owner_ref(tensor->owner);
-    block->sync = ad_sync_ref(tensor->sync);
+    block->owner = ad_owner_ref(tensor->memory.owner);
+    block->sync = ad_sync_ref(tensor->memory.sync);
     *out = block;
     return AD_OK;
 }

@@ -620,8 +620,9 @@ ad_interface_tensor(ad_state *state, PyObject *object, ad_interface *in,
         check_memory(in, &out->tensor, &err) != AD_OK) {
         return ad_import_error(state, &err);
     }
-    out->tensor.owner = make_owner(object, in);
-    return out->tensor.owner != NULL ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
+    out->tensor.memory.owner = make_owner(object, in);
+    return out->tensor.memory.owner != NULL ? AD_IMPORT_DONE
+                                            : AD_IMPORT_FAILED;
 }
 
 static int

@@ -67,12 +67,12 @@ as_flags(const ad_interface *in, const ad_tensor *tensor, ad_mask *out,
         return ad_mask_from_tensor(tensor, false, NULL, out, err);
     }
     *out = (ad_mask){
-        .device = tensor->device,
+        .device = tensor->memory.device,
         .data = tensor->data,
         .length = in->n_bits,
         .is_bits = true,
-        .owner = ad_owner_ref(tensor->owner),
-        .sync = ad_sync_ref(tensor->sync),
+        .owner = ad_owner_ref(tensor->memory.owner),
+        .sync = ad_sync_ref(tensor->memory.sync),
     };
     return AD_OK;
 }
@@ -132,12 +132,12 @@ ad_interface_take_bits(ad_state *state, const ad_interface *in,
     const void *buffers[] = {NULL, tensor->data};
     const ad_array_spec spec = {
         .schema = ad_schema_primitive("b"),
-        .device = tensor->device,
+        .device = tensor->memory.device,
         .length = in->n_bits,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = tensor->owner,
-        .sync = tensor->sync,
+        .owner = tensor->memory.owner,
+        .sync = tensor->memory.sync,
         .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
     };
     ad_error err;

@@ -388,9 +388,9 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
      */
     if (request->stream.kind == AD_STREAM_OFF) {
         if (out->is_array) {
-            drop_sync(&out->array.sync);
+            drop_sync(&out->array.memory.sync);
         } else if (ad_is_tensor(state, object)) {
-            drop_sync(&out->tensor.tensor.sync);
+            drop_sync(&out->tensor.tensor.memory.sync);
         }
     }
     return 0;
@@ -398,8 +398,9 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
 
 int
 ad_apply_device_order(ad_state *state, const ad_request *request,
-                      ad_device device, ad_sync *sync, ad_owner *owner)
+                      const ad_memory *memory)
 {
+    const ad_device device = memory->device;
     ad_stream_ref consumer;
     bool no_sync;
     ad_error err;
@@ -415,8 +416,8 @@ ad_apply_device_order(ad_state *state, const ad_request *request,
     if (!ad_stream_is_given(&consumer)) {
         return 0;
     }
-    ad_status status = ad_use(device, sync, owner, &consumer,
-                              "the stream that was named", &err);
+    ad_status status =
+        ad_use(memory, &consumer, "the stream that was named", &err);
     ad_stream_ref_clear(&consumer);
     return ad_raise_status(state, status, &err);
 }
@@ -495,11 +496,11 @@ ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
     ad_stream_ref choice;
     bool no_sync;
     ad_error err;
-    int result =
-        ad_choose_stream(state, stream, tensor->device, &no_sync, &choice);
+    int result = ad_choose_stream(state, stream, tensor->memory.device,
+                                  &no_sync, &choice);
     if (result == 0) {
         ad_status status =
-            ad_tensor_copy_to(tensor, tensor->device, &choice, order,
+            ad_tensor_copy_to(tensor, tensor->memory.device, &choice, order,
                               "copy=True was passed", &copied, &err);
         ad_stream_ref_clear(&choice);
         result = ad_raise_status(state, status, &err);
@@ -518,15 +519,15 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
 {
     ad_tensor *tensor = &value->tensor;
     if (request->stream.kind == AD_STREAM_OFF) {
-        drop_sync(&tensor->sync);
+        drop_sync(&tensor->memory.sync);
     }
     if (request->copy != AD_COPY_ALWAYS ||
         (tensor->flags & AD_TENSOR_COPIED)) {
         return AD_IMPORT_DONE;
     }
-    return ad_replace_by_copy(state,
-                              ad_request_stream(request, tensor->device), 'C',
-                              value) == 0
+    return ad_replace_by_copy(
+               state, ad_request_stream(request, tensor->memory.device), 'C',
+               value) == 0
                ? AD_IMPORT_DONE
                : AD_IMPORT_FAILED;
 }
@@ -542,7 +543,7 @@ swap(const ad_request *request, const ad_element *element, ad_imported *out,
             element, "that takes a copy, which copy=False rules out", err);
     }
     char order = ad_tensor_is_contiguous(tensor, 'F') ? 'F' : 'C';
-    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->device, AD_CPU,
+    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->memory.device, AD_CPU,
                 "the elements have the other byte order");
     AD_RETURN_IF_ERR(ad_tensor_copy_swapped(tensor, order, &swapped, err));
     ad_tensor_clear(tensor);
@@ -584,7 +585,7 @@ ad_refuse_batch(const ad_array *array, const char *what, ad_error *err)
             "arrowdev.tensor(batch) is the matrix of its values, batch[name] "
             "a column",
             "the names of a batch would be lost by %s", what);
-    ad_error_device(err, array->device);
+    ad_error_device(err, array->memory.device);
     ad_type_error_dtype(array->schema.node, err);
     return AD_ERR_EXCHANGE;
 }

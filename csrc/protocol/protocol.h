@@ -177,17 +177,17 @@ int ad_import(ad_state *state, PyObject *object, const ad_request *request,
  * stream, waits for the data, and the owner records the stream. Host memory is
  * ready on every stream. -1 with an exception. */
 int ad_apply_device_order(ad_state *state, const ad_request *request,
-                          ad_device device, ad_sync *sync, ad_owner *owner);
+                          const ad_memory *memory);
 
 static inline int
 ad_apply_stream_order(ad_state *state, const ad_request *request,
-                      ad_device device, ad_sync *sync, ad_owner *owner)
+                      const ad_memory *memory)
 {
     bool may_have_stream =
         request->stream.kind != AD_STREAM_ABSENT || ad_stream_has_scopes();
-    return device.type == AD_CPU.type || !may_have_stream
+    return memory->device.type == AD_CPU.type || !may_have_stream
                ? 0
-               : ad_apply_device_order(state, request, device, sync, owner);
+               : ad_apply_device_order(state, request, memory);
 }
 
 /* Makes *imported an array with the validity of the mask. copy=True is served

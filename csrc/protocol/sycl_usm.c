@@ -157,15 +157,16 @@ attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
     if (ad_stream_is_given(&from->queue)) {
         ad_stream_ref on = from->queue;
         on.context = from->context;
-        return ad_sync_pending(&on, &tensor->sync, err);
+        return ad_sync_pending(&on, &tensor->memory.sync, err);
     }
     ad_owner *keep = ad_py_owner_new(from->syclobj);
     if (keep == NULL) {
         PyErr_Clear();
         return ad_fail_memory(err, sizeof(*keep));
     }
-    ad_status status = ad_sync_new(AD_SYNC_UNKNOWN, tensor->device,
-                                   from->syclobj, keep, &tensor->sync, err);
+    ad_status status =
+        ad_sync_new(AD_SYNC_UNKNOWN, tensor->memory.device, from->syclobj,
+                    keep, &tensor->memory.sync, err);
     ad_owner_unref(keep);
     return status;
 }
@@ -174,8 +175,8 @@ attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
 static ad_status
 attach_edges(ad_tensor *tensor, const source *from, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->owner, from->context, NULL,
-                                         &tensor->owner, err));
+    AD_RETURN_IF_ERR(ad_device_owner_new(tensor->memory.owner, from->context,
+                                         NULL, &tensor->memory.owner, err));
     return attach_sync(tensor, from, err);
 }
 
@@ -223,7 +224,7 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
 static PyObject *
 object_that_came(const ad_tensor *tensor)
 {
-    const ad_sync *sync = tensor->sync;
+    const ad_sync *sync = tensor->memory.sync;
     PyObject *object = sync != NULL && sync->on.keep != NULL
                            ? ad_py_owner_object(sync->on.keep)
                            : NULL;
@@ -279,8 +280,8 @@ make_stream(const ad_tensor *tensor, const char *what, ad_stream_ref *out,
                        "memory at their address");
     }
     AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, err));
-    AD_RETURN_IF_ERR(ad_sync_order(tensor->sync, out, what, err));
-    return ad_owner_record_stream(tensor->owner, out, err);
+    AD_RETURN_IF_ERR(ad_sync_order(tensor->memory.sync, out, what, err));
+    return ad_owner_record_stream(tensor->memory.owner, out, err);
 }
 
 /* Creates a queue object for data that have only an event, or no pending work.
@@ -316,9 +317,9 @@ find_queue(ad_state *state, const ad_tensor *tensor,
     if (queue == NULL) {
         return make_queue(state, tensor, rules);
     }
-    if (tensor->sync->kind == AD_SYNC_EVENT &&
-        ad_owner_record_stream(tensor->owner, &tensor->sync->on, &err) !=
-            AD_OK) {
+    if (tensor->memory.sync->kind == AD_SYNC_EVENT &&
+        ad_owner_record_stream(tensor->memory.owner, &tensor->memory.sync->on,
+                               &err) != AD_OK) {
         Py_DECREF(queue);
         return ad_interface_failed(state, rules, &err);
     }
@@ -329,11 +330,11 @@ static PyObject *
 export_dict(ad_state *state, const ad_tensor *tensor,
             const ad_interface_rules *rules)
 {
-    if (!(ad_device_traits(tensor->device.type) & rules->traits)) {
+    if (!(ad_device_traits(tensor->memory.device.type) & rules->traits)) {
         char name[AD_DEVICE_NAME_SIZE];
         return ad_interface_unavailable(
             rules, "memory of %s is not oneAPI's",
-            ad_device_format(tensor->device, name));
+            ad_device_format(tensor->memory.device, name));
     }
     PyObject *syclobj = find_queue(state, tensor, rules);
     PyObject *dict =

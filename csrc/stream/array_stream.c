@@ -180,11 +180,11 @@ source_next(ad_array_stream *self, ad_array *out, bool *is_end)
         self->condition = AD_STREAM_ENDED;
         return 0;
     }
-    if (!ad_device_type_reaches(self->device_type, out->device.type)) {
+    if (!ad_device_type_reaches(self->device_type, out->memory.device.type)) {
         (void)ad_fail(&self->error, AD_ERR_EXCHANGE, "device", NULL,
                       "a batch is on device type %d, which the stream's type "
                       "%d cannot access",
-                      (int)out->device.type, (int)self->device_type);
+                      (int)out->memory.device.type, (int)self->device_type);
         ad_array_clear(out);
         return ad_array_stream_fail(self);
     }
@@ -349,7 +349,7 @@ ad_array_stream_from_array(const ad_array *array, ad_array_stream **out,
         (ad_batch_source){.next = single_next, .destroy = single_destroy};
     ad_array_share(array, &source->array);
     ad_status status = ad_array_stream_from_source(
-        &source->base, array->schema, array->device.type, out, err);
+        &source->base, array->schema, array->memory.device.type, out, err);
     if (status != AD_OK) {
         single_destroy(&source->base);
     }

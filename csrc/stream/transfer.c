@@ -71,7 +71,8 @@ transfer_next(ad_batch_source *base, ad_array *out, bool *is_end,
         return status;
     }
     ad_array_move *move = &self->moves[self->first];
-    set_given(self, move->is_written ? ad_sync_ref(move->array.sync) : NULL);
+    set_given(self,
+              move->is_written ? ad_sync_ref(move->array.memory.sync) : NULL);
     self->first = (self->first + 1) % self->room;
     self->n--;
     return ad_array_move_end(move, out, err);

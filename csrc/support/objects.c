@@ -103,11 +103,9 @@ ad_buffer_object_new(ad_state *state, void *data, uint64_t byte_offset,
         .dtype = {AD_DL_UINT, 8, 1},
         .ndim = 1,
         .flags = flags | (nbytes < 0 ? AD_TENSOR_SIZE_UNKNOWN : 0),
-        .device = device,
         .shape = &shape,
         .strides = &stride,
-        .owner = owner,
-        .sync = sync,
+        .memory = {owner, sync, device},
     };
     PyObject *self = tensor_object_alloc(state->buffer_type, &tensor);
     if (self != NULL) {
@@ -255,7 +253,8 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
     ad_tensor_value value;
     ad_error err;
     if (ad_array_reads_offsets(array) &&
-        !(ad_host_accessible(array->device) && ad_sync_is_done(array->sync))) {
+        !(ad_host_accessible(array->memory.device) &&
+          ad_sync_is_done(array->memory.sync))) {
         ad_fail(&err, AD_ERR_EXCHANGE, "dtype", "arrowdev.tensor() reads them",
                 "whether its lists are of one length stands in offsets that "
                 "would have to be waited for");
@@ -277,14 +276,14 @@ ad_array_offers_host(ad_state *state, PyObject *self, const char *attribute)
 {
     const ad_array *array = ad_array_of(self);
     ad_error err;
-    if (!ad_host_accessible(array->device)) {
+    if (!ad_host_accessible(array->memory.device)) {
         char name[AD_DEVICE_NAME_SIZE];
         ad_fail(&err, AD_ERR_EXCHANGE, "device", NULL,
                 "its memory is on %s, which the host cannot read",
-                ad_device_format(array->device, name));
+                ad_device_format(array->memory.device, name));
         return not_offered(attribute, &err);
     }
-    if (!ad_sync_can_wait(array->sync)) {
+    if (!ad_sync_can_wait(array->memory.sync)) {
         ad_fail(&err, AD_ERR_EXCHANGE, "event", NULL,
                 "the data are ready only after an event, and no runtime is "
                 "there with which the host could wait for it");

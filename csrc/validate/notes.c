@@ -38,7 +38,7 @@ static ad_status
 note_device(const ad_array *array, const step *root, ad_text *out,
             ad_error *err)
 {
-    bool is_cpu = array->device.type == ARROW_DEVICE_CPU;
+    bool is_cpu = array->memory.device.type == ARROW_DEVICE_CPU;
     if (array->had_event) {
         AD_RETURN_IF_ERR(
             note(out, root,
@@ -46,8 +46,9 @@ note_device(const ad_array *array, const step *root, ad_text *out,
                  "has no event type; it is ignored, and the data are taken as "
                  "ready (specification, \"Synchronization event types\")",
                  err));
-    } else if (array->sync != NULL &&
-               (ad_device_traits(array->device.type) & AD_NO_EVENTS) != 0) {
+    } else if (array->memory.sync != NULL &&
+               (ad_device_traits(array->memory.device.type) & AD_NO_EVENTS) !=
+                   0) {
         AD_RETURN_IF_ERR(
             note(out, root,
                  "the device type has no event type, so sync_event should be "
@@ -55,7 +56,7 @@ note_device(const ad_array *array, const step *root, ad_text *out,
                  "\"Synchronization event types\")",
                  err));
     }
-    if (is_cpu && array->device.id != -1) {
+    if (is_cpu && array->memory.device.id != -1) {
         AD_RETURN_IF_ERR(
             note(out, root,
                  "a CPU array should have device_id -1 (specification, "

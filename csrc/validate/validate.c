@@ -24,7 +24,7 @@ ad_reader_of(const ad_array *array, const void *data, int64_t n, int width)
         .data = data,
         .nbytes = n * width,
         .width = width,
-        .on_host = ad_host_accessible(array->device),
+        .on_host = ad_host_accessible(array->memory.device),
     };
 }
 
@@ -52,9 +52,10 @@ ad_reader_fill(ad_reader *reader, int64_t offset, int64_t nbytes,
         reader->capacity = n;
     }
     reader->n = 0;
-    AD_RETURN_IF_ERR(ad_read_device(array->device, reader->data, array->owner,
-                                    (uint64_t)offset, (size_t)n, array->sync,
-                                    NULL, reader->piece, err));
+    AD_RETURN_IF_ERR(ad_read_device(array->memory.device, reader->data,
+                                    array->memory.owner, (uint64_t)offset,
+                                    (size_t)n, array->memory.sync, NULL,
+                                    reader->piece, err));
     reader->first = offset;
     reader->n = n;
     return AD_OK;
@@ -293,8 +294,9 @@ ad_status
 ad_array_validate_full(const ad_array *array, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_array_validate(array->schema.node, array->node, err));
-    AD_RETURN_IF_ERR(ad_sync_require_no_capture(array->sync, CONSUMER, err));
-    AD_RETURN_IF_ERR(ad_sync_wait(array->sync, CONSUMER, err));
+    AD_RETURN_IF_ERR(
+        ad_sync_require_no_capture(array->memory.sync, CONSUMER, err));
+    AD_RETURN_IF_ERR(ad_sync_wait(array->memory.sync, CONSUMER, err));
     /* Other threads may write a null count to *array meanwhile. */
     ad_array view;
     ad_array_share(array, &view);

@@ -113,7 +113,7 @@ pair_start(pair *self, int64_t queue_size)
         .wake = {waker_wake, &self->consumer_waker, NULL},
     };
     ad_async_producer_options producer = {
-        .device_type = self->batch->device.type,
+        .device_type = self->batch->memory.device.type,
         .wake = {waker_wake, &self->producer_waker, NULL},
     };
     CHECK_INT(ad_async_consumer_new(&consumer, &self->consumer, NULL), AD_OK);

@@ -27,9 +27,9 @@ test_import_moves_schema_and_array(void)
 {
     ad_array array, child;
     tree_import(batch_schema(), batch_array(), NULL, &array);
-    CHECK(array.sync == NULL);
-    CHECK_INT(array.device.type, ARROW_DEVICE_CUDA);
-    CHECK_INT(array.device.id, 3);
+    CHECK(array.memory.sync == NULL);
+    CHECK_INT(array.memory.device.type, ARROW_DEVICE_CUDA);
+    CHECK_INT(array.memory.device.id, 3);
     CHECK_INT(array.offset, 1);
     CHECK_INT(array.length, 10);
     CHECK_INT(array.null_count, 0);
@@ -37,7 +37,7 @@ test_import_moves_schema_and_array(void)
     CHECK(ad_array_is_whole(&array));
     CHECK_INT(ad_array_child(&array, 0, &child, NULL), AD_OK);
     ad_array_clear(&array);
-    CHECK(array.owner == NULL && array.node == NULL);
+    CHECK(array.memory.owner == NULL && array.node == NULL);
     CHECK_INT(atomic_load(&live_arrays), 4);
     CHECK_STR(child.schema.node->name, "a");
     ad_array_clear(&child);
@@ -51,7 +51,7 @@ test_import_keeps_event(void)
     int event;
     ad_array array;
     tree_import(tree_schema("l", "", 0), tree_ints(3), &event, &array);
-    ad_sync *sync = ad_sync_ref(array.sync);
+    ad_sync *sync = ad_sync_ref(array.memory.sync);
     CHECK_INT(sync->kind, AD_SYNC_EVENT);
     CHECK(sync->handle == &event);
     CHECK_INT(sync->on.context.device.type, ARROW_DEVICE_CUDA);
@@ -253,7 +253,7 @@ test_share_keeps_tree_and_event_alive(void)
     tree_import(batch_schema(), batch_array(), &event, &array);
     ad_array_share(&array, &other);
     ad_array_clear(&array);
-    CHECK(other.sync->handle == &event);
+    CHECK(other.memory.sync->handle == &event);
     CHECK_INT(atomic_load(&live_schemas), 4);
     ad_array_clear(&other);
     tree_check_all_gone();

@@ -50,10 +50,10 @@ test_built_column_keeps_owner_and_sync(void)
     buffers[1] = NULL;
     check_valid(&array);
     CHECK(ad_array_is_whole(&array));
-    CHECK_INT(array.device.type, ARROW_DEVICE_ROCM);
+    CHECK_INT(array.memory.device.type, ARROW_DEVICE_ROCM);
     CHECK_INT(array.offset, 2);
     CHECK(array.readonly);
-    CHECK(array.sync == sync);
+    CHECK(array.memory.sync == sync);
     CHECK(array.node->buffers[1] == tree_buffer(1));
     CHECK(array.node->children == NULL);
     CHECK(!owner.destroyed);
@@ -193,8 +193,8 @@ check_empty(struct ArrowSchema *node)
     check_valid(&array);
     CHECK_INT(array.length, 0);
     CHECK_INT(array.null_count, 0);
-    CHECK_INT(array.device.type, ARROW_DEVICE_CPU);
-    CHECK(array.sync == NULL);
+    CHECK_INT(array.memory.device.type, ARROW_DEVICE_CPU);
+    CHECK(array.memory.sync == NULL);
     CHECK_INT(ad_array_export(&array, &holder, &err), AD_OK);
     ad_array_clear(&array);
     CHECK_INT(ad_array_import_as(schema, holder, &again, &err), AD_OK);

@@ -88,7 +88,7 @@ test_proven_event_is_not_exported(void)
     int event;
     ad_array array;
     tree_import(tree_schema("l", "", 0), tree_ints(7), &event, &array);
-    atomic_store(&array.sync->is_done, true);
+    atomic_store(&array.memory.sync->is_done, true);
     struct ArrowDeviceArray *holder = export_and_clear(&array);
     CHECK(holder->sync_event == NULL);
     ad_array_holder_free(holder);
@@ -306,7 +306,7 @@ test_export_can_be_imported(void)
     CHECK_INT(ad_array_import_as(schema, holder, &again, &err), AD_OK);
     ad_array_holder_free(holder);
     ad_schema_unref(schema);
-    CHECK(again.sync->handle == &event);
+    CHECK(again.memory.sync->handle == &event);
     CHECK(again.node->children[2]->buffers[1] == tree_buffer(1));
     ad_array_clear(&again);
     tree_check_all_gone();
@@ -318,8 +318,8 @@ test_export_of_stream_sync_needs_a_runtime(void)
     ad_array array;
     struct ArrowDeviceArray *holder = NULL;
     import_batch(1, NULL, &array);
-    CHECK_INT(ad_sync_new(AD_SYNC_STREAM, array.device, (void *)2, NULL,
-                          &array.sync, &err),
+    CHECK_INT(ad_sync_new(AD_SYNC_STREAM, array.memory.device, (void *)2, NULL,
+                          &array.memory.sync, &err),
               AD_OK);
     CHECK_INT(ad_array_export(&array, &holder, &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");

@@ -33,10 +33,11 @@ test_batches_keep_id_and_event(void)
     for (int i = 0; i < 3; i++) {
         ad_array array;
         read_one(stream, &array);
-        CHECK_INT(array.device.type, TYPE);
-        CHECK_INT(array.device.id, i);
+        CHECK_INT(array.memory.device.type, TYPE);
+        CHECK_INT(array.memory.device.id, i);
         CHECK_INT(array.length, 2);
-        CHECK(array.sync != NULL && array.sync->handle == &event);
+        CHECK(array.memory.sync != NULL &&
+              array.memory.sync->handle == &event);
         ad_array_clear(&array);
     }
     check_end(stream);
@@ -62,10 +63,10 @@ test_batches_of_host_memory(void)
         ad_array_stream *stream = open_stream(&p);
         for (int i = 0; i < 2; i++) {
             read_one(stream, &found[i]);
-            CHECK_INT(found[i].device.type, ARROW_DEVICE_CPU);
-            CHECK_INT(found[i].device.id, i);
+            CHECK_INT(found[i].memory.device.type, ARROW_DEVICE_CPU);
+            CHECK_INT(found[i].memory.device.id, i);
             CHECK_INT(found[i].length, 2);
-            CHECK(found[i].sync == NULL);
+            CHECK(found[i].memory.sync == NULL);
             CHECK_INT(found[i].had_event, has_events);
         }
         check_end(stream);
@@ -144,7 +145,7 @@ test_collect(void)
     size_t n;
     CHECK_INT(ad_array_stream_collect(stream, &batches, &n, &err), AD_OK);
     CHECK_INT(n, 9);
-    CHECK_INT(batches[8].device.id, 8);
+    CHECK_INT(batches[8].memory.device.id, 8);
     ad_array_list_free(batches, n);
     ad_array_stream_unref(stream);
     tree_check_all_gone();
@@ -188,7 +189,7 @@ test_get_next_fails(void)
     CHECK_STR(ad_array_stream_last_error(stream), "disk is full");
     /* The next call asks the producer again. */
     read_one(stream, &array);
-    CHECK_INT(array.device.id, 1);
+    CHECK_INT(array.memory.device.id, 1);
     CHECK(ad_array_stream_last_error(stream) == NULL);
     ad_array_clear(&array);
     ad_array_stream_unref(stream);
@@ -305,8 +306,9 @@ test_batches_of_accessible_types(void)
         ad_status status = ad_array_stream_next(stream, &array, &is_end, &err);
         CHECK_INT(status, cases[i].is_accessible ? AD_OK : AD_ERR_ARROW);
         if (status == AD_OK) {
-            CHECK_INT(array.device.type, cases[i].batch);
-            CHECK(array.sync != NULL && array.sync->handle == &event);
+            CHECK_INT(array.memory.device.type, cases[i].batch);
+            CHECK(array.memory.sync != NULL &&
+                  array.memory.sync->handle == &event);
             ad_array_clear(&array);
         }
         ad_array_stream_unref(stream);

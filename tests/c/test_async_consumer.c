@@ -143,7 +143,7 @@ test_batch_of_an_accessible_type(void)
     CHECK_INT(say_task(&producer, pinned, NULL), 0);
     CHECK_INT(ad_async_consumer_pop(consumer, &batch, &poll, NULL), AD_OK);
     CHECK_INT(poll, AD_ASYNC_READY);
-    CHECK_INT(batch.array.device.type, ARROW_DEVICE_CUDA_HOST);
+    CHECK_INT(batch.array.memory.device.type, ARROW_DEVICE_CUDA_HOST);
     ad_async_batch_clear(&batch);
     say_end(&producer);
     say_release(&producer);

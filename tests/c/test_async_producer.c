@@ -475,8 +475,8 @@ test_send_waits_for_event_of_host_array(void)
     ad_async_poll poll;
     ad_error err;
     int unknown; /* an event on the host, of no runtime */
-    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, array.device, &unknown, array.owner,
-                          &array.sync, NULL),
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, array.memory.device, &unknown,
+                          array.memory.owner, &array.memory.sync, NULL),
               AD_OK);
     CHECK(ad_async_producer_send(producer, &array, NULL, &poll, &err) !=
           AD_OK);
@@ -632,11 +632,11 @@ test_calls_out_of_order(void)
     CHECK_INT(ad_async_producer_start(producer, array.schema, &poll, &err),
               AD_ERR_VALUE);
     CHECK_HAS(err.message, "was started before");
-    array.device.type = ARROW_DEVICE_EXT_DEV;
+    array.memory.device.type = ARROW_DEVICE_EXT_DEV;
     CHECK_INT(ad_async_producer_send(producer, &array, NULL, &poll, &err),
               AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "device type 12");
-    array.device.type = ARROW_DEVICE_CPU;
+    array.memory.device.type = ARROW_DEVICE_CPU;
     ad_array_clear(&array);
     finish(producer);
     done(producer, &handler, "snr");

@@ -326,22 +326,22 @@ test_lifetime_event_and_flags_travel(void)
         n_destroyed = 0;
         ad_owner_init(&owner, &count_ops);
         strided_make(&shapes[k], STRIDED_C, k == 0 ? I64 : C64, &x);
-        x.tensor.device = cuda;
+        x.tensor.memory.device = cuda;
         x.tensor.flags = AD_TENSOR_READONLY;
-        x.tensor.owner = &owner;
+        x.tensor.memory.owner = &owner;
         CHECK_INT(ad_sync_new(AD_SYNC_EVENT, cuda, &event, NULL,
-                              &x.tensor.sync, &err),
+                              &x.tensor.memory.sync, &err),
                   AD_OK);
-        ad_sync *sync = x.tensor.sync;
+        ad_sync *sync = x.tensor.memory.sync;
         CHECK_INT(ad_array_from_tensor(&x.tensor, AD_COPY_NEVER, &array, &err),
                   AD_OK);
-        CHECK(array.readonly && array.sync == sync);
-        CHECK(ad_device_equal(array.device, cuda));
+        CHECK(array.readonly && array.memory.sync == sync);
+        CHECK(ad_device_equal(array.memory.device, cuda));
         ad_tensor_clear(&x.tensor);
         back_to_tensor(&array, &any_copy, &back);
         ad_array_clear(&array);
         CHECK_INT(n_destroyed, 0);
-        CHECK(back.tensor.sync == sync);
+        CHECK(back.tensor.memory.sync == sync);
         CHECK_INT(back.tensor.flags, AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
         ad_tensor_clear(&back.tensor);
         CHECK_INT(n_destroyed, 1);
@@ -356,14 +356,14 @@ test_devices_do_not_copy(void)
     ad_tensor_value x;
     ad_array array;
     strided_make(&(strided_shape){2, {3, 4}}, STRIDED_F, I64, &x);
-    x.tensor.device = cuda;
+    x.tensor.memory.device = cuda;
     refuses_tensor(&x.tensor, AD_COPY_IF_NEEDED, "strides",
                    "make it contiguous in the producing library");
     CHECK(err.has_device && ad_device_equal(err.device, cuda));
     refuses_tensor(&x.tensor, AD_COPY_NEVER, "strides", "contiguous");
     refuses_tensor(&x.tensor, AD_COPY_ALWAYS, "runtime", "");
     strided_make(&(strided_shape){1, {4}}, STRIDED_C, I64, &x);
-    x.tensor.device = cuda;
+    x.tensor.memory.device = cuda;
     refuses_tensor(&x.tensor, AD_COPY_ALWAYS, "runtime", "");
     CHECK(err.has_device && err.device.type == cuda.type);
     CHECK_INT(ad_array_from_tensor(&x.tensor, AD_COPY_NEVER, &array, &err),

@@ -87,7 +87,7 @@ test_masks_of_nested_rows(void)
     ad_status status = AD_ERR_MEMORY;
     ad_owner_init(&owner, &keep_alive_ops);
     strided_make(&(strided_shape){3, {2, 3, 2}}, STRIDED_C, C64, &x);
-    x.tensor.owner = ad_owner_ref(&owner);
+    x.tensor.memory.owner = ad_owner_ref(&owner);
     CHECK_INT(ad_array_from_tensor(&x.tensor, AD_COPY_NEVER, &array, &err),
               AD_OK);
     ad_tensor_clear(&x.tensor);
@@ -156,10 +156,10 @@ test_masks_that_are_refused(void)
     strided_make(&(strided_shape){2, {2, 2}}, STRIDED_C, BOOL, &other);
     mask_refused(&array, &other, AD_ERR_VALUE, "one dimension, not 2");
     mask.tensor.dtype = BOOL;
-    mask.tensor.device = cuda;
+    mask.tensor.memory.device = cuda;
     mask_refused(&array, &mask, AD_ERR_EXCHANGE, "cuda:0");
-    mask.tensor.device = AD_CPU;
-    array.device = cuda;
+    mask.tensor.memory.device = AD_CPU;
+    array.memory.device = cuda;
     mask_refused(&array, &mask, AD_ERR_EXCHANGE, "cuda:0");
     ad_array_clear(&array);
     array = array_of(schema_of("n", NULL, NULL, NULL), 0, NULL, NULL, 0, 4, 4,

@@ -338,7 +338,7 @@ test_times(void)
         ad_array array;
         ad_status status = AD_ERR_MEMORY;
         CHECK_INT(ad_tensor_check(&descriptor, "times", &x, &err), AD_OK);
-        x.tensor.owner = tracked_new(&n_released);
+        x.tensor.memory.owner = tracked_new(&n_released);
         for (long n = 1; status != AD_OK; n++) {
             check_fail_nth(n);
             status = ad_array_from_times(&x.tensor, "tsu:", AD_COPY_NEVER,

@@ -88,7 +88,7 @@ test_nulls_on_a_device(void)
     int64_t fill = 0;
     ad_bridge_options filling = {.nulls = AD_NULLS_FILL, .fill = &fill};
     ad_array array = column("l", bitmap, data, 0, 8, -1);
-    array.device = cuda;
+    array.memory.device = cuda;
     refuses(&array, &plain, AD_ERR_EXCHANGE, "nulls", "nulls=\"ignore\"");
     CHECK_HAS(err.message, "may have nulls");
     CHECK(err.has_device);
@@ -110,9 +110,9 @@ test_an_event_is_not_overtaken(void)
     int fill = 0;
     ad_bridge_options filling = {.nulls = AD_NULLS_FILL, .fill = &fill};
     ad_array array = column("i", some_bits, STRIDED_BASE, 0, 8, -1);
-    CHECK_INT(
-        ad_sync_new(AD_SYNC_EVENT, AD_CPU, &fill, NULL, &array.sync, &err),
-        AD_OK);
+    CHECK_INT(ad_sync_new(AD_SYNC_EVENT, AD_CPU, &fill, NULL,
+                          &array.memory.sync, &err),
+              AD_OK);
     refuses(&array, &plain, AD_ERR_EXCHANGE, "event", "synchronize");
     refuses(&array, &filling, AD_ERR_EXCHANGE, "event", "synchronize");
     array.null_count = 2;
@@ -289,7 +289,7 @@ test_bits_become_bytes(void)
     refuses(&array, &ignore, AD_ERR_EXCHANGE, "copy", "copy=None");
     CHECK_HAS(err.message, "bits");
     CHECK_STR(err.dtype, "bool");
-    array.device = cuda;
+    array.memory.device = cuda;
     refuses(&array, &plain, AD_ERR_EXCHANGE, "runtime", "");
     ad_array_clear(&array);
 

@@ -566,7 +566,7 @@ import_again(bool is_replaced, ad_array *out)
     ad_array first;
     struct ArrowDeviceArray *holder;
     tree_import(tree_wide_schema(2), tree_wide_array(2, 10), NULL, &first);
-    record_on(first.owner, IN_ORDER, S);
+    record_on(first.memory.owner, IN_ORDER, S);
     ad_schema schema = ad_schema_ref(first.schema);
     CHECK_INT(ad_array_export(&first, &holder, &err), AD_OK);
     ad_array_clear(&first);
@@ -588,8 +588,8 @@ test_use_of_an_own_export_is_recorded_where_it_is_released(void)
     ad_array array;
     mock_reset();
     import_again(false, &array);
-    record_on(array.owner, IN_ORDER, S);
-    record_on(array.owner, IN_ORDER, T);
+    record_on(array.memory.owner, IN_ORDER, S);
+    record_on(array.memory.owner, IN_ORDER, T);
     ad_array_clear(&array);
     CHECK_INT(mock_count().records, 2);
     CHECK_INT(ad_deferred_count(), 1);
@@ -606,7 +606,7 @@ test_column_of_a_consumer_in_an_own_export_is_kept(void)
     ad_array array;
     mock_reset();
     import_again(true, &array);
-    record_on(array.owner, IN_ORDER, T);
+    record_on(array.memory.owner, IN_ORDER, T);
     ad_array_clear(&array);
     rest(30);
     CHECK_INT(atomic_load(&live_arrays), 4);

@@ -52,8 +52,8 @@ test_bytes_of_one_owner(void)
 static void
 test_own_memory(void)
 {
-    ad_memory *memory;
-    CHECK_INT(ad_memory_new(100, &memory, &err), AD_OK);
+    ad_host_block *memory;
+    CHECK_INT(ad_host_block_new(100, &memory, &err), AD_OK);
     ad_owner *owner = group_of(NULL, &memory->base);
     CHECK(ad_owner_covers(owner, memory->data, 100));
     CHECK(!ad_owner_covers(owner, memory->data, 101));

@@ -135,7 +135,7 @@ read_on(ad_array_stream *stream, int64_t length, int64_t *at)
     }
     const int64_t *values = array.node->buffers[1];
     CHECK_INT(array.length, length);
-    CHECK(array.sync == NULL);
+    CHECK(array.memory.sync == NULL);
     for (int64_t i = 0; i < length; i++) {
         CHECK_INT(values[array.offset + i], (*at)++);
     }
@@ -249,7 +249,7 @@ test_rechunk_on_a_device(void)
     for (int i = 0; i < 3; i++) {
         ok(ad_array_stream_next(stream, &array, &is_end, &err));
         CHECK_INT(array.length, 2);
-        CHECK(ad_device_equal(array.device, device));
+        CHECK(ad_device_equal(array.memory.device, device));
         ad_array_clear(&array);
     }
     CHECK_INT(ad_array_stream_next(stream, &array, &is_end, &err),
@@ -376,7 +376,7 @@ test_to_prefetches(void)
             ok(ad_array_stream_next(stream, &array, &is_end, &err));
             int ahead = i + 1 + prefetch;
             CHECK_INT(source.n_given, ahead < 6 ? ahead : 6);
-            CHECK(ad_device_equal(array.device, here));
+            CHECK(ad_device_equal(array.memory.device, here));
             CHECK_INT(array.length, lengths[i]);
             ok(ad_array_copy_to(&array, AD_CPU, NULL, &back, &err));
             CHECK_INT(*(const int64_t *)back.node->buffers[1],
@@ -460,12 +460,12 @@ test_failed_copy_follows_its_batches(void)
     ad_array array;
     bool is_end;
     counter_init(&source, "l", lengths, AD_CPU);
-    source.batches[0].device = nowhere; /* is there already */
-    source.batches[1].device = here;
+    source.batches[0].memory.device = nowhere; /* is there already */
+    source.batches[1].memory.device = here;
     ad_array_stream *inner = open_counter(&source, "l", nowhere);
     ad_array_stream *stream = brought_to(inner, nowhere, 1);
     ok(ad_array_stream_next(stream, &array, &is_end, &err));
-    CHECK(ad_device_equal(array.device, nowhere));
+    CHECK(ad_device_equal(array.memory.device, nowhere));
     ad_array_clear(&array);
     for (int i = 0; i < 2; i++) {
         CHECK(ad_array_stream_next(stream, &array, &is_end, &err) != AD_OK);

@@ -254,10 +254,10 @@ test_descriptor_becomes_a_tensor(void)
     CHECK(out.tensor.data == STRIDED_BASE + 24);
     CHECK_INT(out.tensor.byte_offset, 0);
     CHECK_INT(out.tensor.flags, AD_TENSOR_READONLY);
-    CHECK_INT(out.tensor.device.type, ARROW_DEVICE_CUDA);
+    CHECK_INT(out.tensor.memory.device.type, ARROW_DEVICE_CUDA);
     CHECK_INT(out.tensor.shape[0], 5);
     CHECK_INT(out.tensor.strides[0], 1);
-    CHECK(out.tensor.owner == NULL && out.tensor.sync == NULL);
+    CHECK(out.tensor.memory.owner == NULL && out.tensor.memory.sync == NULL);
     CHECK_INT(ad_tensor_nbytes(&out.tensor), 40);
     int64_t strides[] = {3};
     descriptor.strides = strides;
@@ -371,9 +371,9 @@ check_copy(const ad_tensor *source, char order)
     strided_check_equal(source, &copy.tensor);
     CHECK(ad_tensor_is_contiguous(&copy.tensor, order));
     CHECK_INT(copy.tensor.flags, AD_TENSOR_COPIED);
-    CHECK(ad_device_equal(copy.tensor.device, AD_CPU));
+    CHECK(ad_device_equal(copy.tensor.memory.device, AD_CPU));
     ad_tensor_clear(&copy.tensor);
-    CHECK(copy.tensor.owner == NULL);
+    CHECK(copy.tensor.memory.owner == NULL);
 }
 
 static void
@@ -438,7 +438,7 @@ test_copy_refuses_devices_and_streams(void)
     ad_tensor_value x, copy;
     unsigned char target[64];
     strided_make(&(strided_shape){1, {4}}, STRIDED_C, I64, &x);
-    x.tensor.device = (ad_device){ARROW_DEVICE_CUDA, 0};
+    x.tensor.memory.device = (ad_device){ARROW_DEVICE_CUDA, 0};
     CHECK_INT(ad_tensor_copy(&x.tensor, 'C', &copy, &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "device");
     CHECK_HAS(err.message, "memory on cuda:0 cannot be read by the host");
@@ -448,15 +448,15 @@ test_copy_refuses_devices_and_streams(void)
     CHECK_STR(err.reason, "device");
 
     ad_sync *sync;
-    x.tensor.device = AD_CPU;
+    x.tensor.memory.device = AD_CPU;
     CHECK_INT(ad_sync_new(AD_SYNC_STREAM, AD_CPU, NULL, NULL, &sync, &err),
               AD_OK);
-    x.tensor.sync = sync;
+    x.tensor.memory.sync = sync;
     CHECK_INT(ad_tensor_copy(&x.tensor, 'C', &copy, &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
     ad_tensor_clear(&x.tensor);
 
-    x.tensor.sync = NULL;
+    x.tensor.memory.sync = NULL;
     for (long n = 1;; n++) {
         check_fail_nth(n);
         ad_status status = ad_tensor_copy(&x.tensor, 'C', &copy, &err);

@@ -34,7 +34,7 @@ check_equal(const ad_tensor *found, const ad_tensor *expected)
 {
     ad_tensor_value back;
     ok(ad_tensor_copy_to(found, AD_CPU, NULL, 0, NULL, &back, &err));
-    CHECK(back.tensor.sync == NULL);
+    CHECK(back.tensor.memory.sync == NULL);
     strided_check_equal(expected, &back.tensor);
     ad_tensor_clear(&back.tensor);
 }
@@ -49,9 +49,9 @@ strided_on_device(const ad_tensor *host, const ad_tensor *memory,
         out->tensor.data = (char *)memory->data +
                            ((unsigned char *)host->data - strided_memory);
     }
-    out->tensor.device = memory->device;
-    out->tensor.owner = ad_owner_ref(memory->owner);
-    out->tensor.sync = ad_sync_ref(memory->sync);
+    out->tensor.memory.device = memory->memory.device;
+    out->tensor.memory.owner = ad_owner_ref(memory->memory.owner);
+    out->tensor.memory.sync = ad_sync_ref(memory->memory.sync);
 }
 
 static void
@@ -69,8 +69,8 @@ copy_memory(ad_tensor_value *out)
     ok(ad_tensor_check(&descriptor, "the test", &all, &err));
     ok(ad_tensor_copy_to(&all.tensor, here, NULL, 'C', NULL, out, &err));
     CHECK_INT(out->tensor.flags, AD_TENSOR_COPIED);
-    CHECK(ad_device_equal(out->tensor.device, here));
-    CHECK(out->tensor.sync != NULL);
+    CHECK(ad_device_equal(out->tensor.memory.device, here));
+    CHECK(out->tensor.memory.sync != NULL);
     check_equal(&out->tensor, &all.tensor);
 }
 
@@ -84,7 +84,7 @@ check_copies(const ad_tensor *host, const ad_tensor *memory)
         for (const char *order = "CF"; *order != '\0'; order++) {
             ok(ad_tensor_copy_to(&on_device.tensor, targets[i], NULL, *order,
                                  NULL, &copy, &err));
-            CHECK(ad_device_equal(copy.tensor.device, targets[i]));
+            CHECK(ad_device_equal(copy.tensor.memory.device, targets[i]));
             CHECK(ad_tensor_is_contiguous(&copy.tensor, *order));
             check_equal(&copy.tensor, host);
             ad_tensor_clear(&copy.tensor);
@@ -134,8 +134,8 @@ test_packed_elements_are_copied_in_their_own_order_only(void)
     ok(ad_tensor_check(&descriptor, "the test", &x, &err));
     ok(ad_tensor_copy_to(&x.tensor, here, NULL, 'C', NULL, &copy, &err));
     unsigned char bytes[5];
-    ok(ad_read_device(here, copy.tensor.data, NULL, 0, 5, copy.tensor.sync,
-                      NULL, bytes, &err));
+    ok(ad_read_device(here, copy.tensor.data, NULL, 0, 5,
+                      copy.tensor.memory.sync, NULL, bytes, &err));
     CHECK(memcmp(bytes, STRIDED_BASE, 5) == 0);
     ad_tensor_value again;
     CHECK_INT(
@@ -168,7 +168,8 @@ check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
 {
     ad_allocation bytes;
     const ad_bits bits = {
-        here, memory->data, offset, length, memory->owner, memory->sync,
+        here,   memory->data,         offset,
+        length, memory->memory.owner, memory->memory.sync,
     };
     unsigned char *found = malloc((size_t)length + 1);
     ok(ad_unpack_bits(&bits, NULL, &bytes, &err));
@@ -189,10 +190,8 @@ check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
     };
     const ad_array array = {
         .node = &node,
-        .owner = memory->owner,
+        .memory = {memory->memory.owner, memory->memory.sync, here},
         .schema = ad_schema_primitive("c"),
-        .sync = memory->sync,
-        .device = here,
         .offset = offset,
         .length = length,
         .null_count = -1,
@@ -259,7 +258,7 @@ check_move(bool is_dropped)
     make_pending_array(queue, &source);
     ok(ad_array_move_begin(&source, false, AD_CPU, NULL, &move, &err));
     ad_array_clear(&source);
-    ok(ad_sync_query(move.array.sync, &is_done, &err));
+    ok(ad_sync_query(move.array.memory.sync, &is_done, &err));
     CHECK(!is_done);
     if (is_dropped) {
         ad_array_move_drop(&move);
@@ -268,7 +267,8 @@ check_move(bool is_dropped)
     CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
     if (!is_dropped) {
         ok(ad_array_move_end(&move, &found, &err));
-        CHECK(found.sync == NULL && ad_device_equal(found.device, AD_CPU));
+        CHECK(found.memory.sync == NULL &&
+              ad_device_equal(found.memory.device, AD_CPU));
         CHECK(memcmp(found.node->buffers[1], values, sizeof(values)) == 0);
         ad_array_clear(&found);
     }

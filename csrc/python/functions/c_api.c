@@ -340,9 +340,9 @@ export_dlpack(PyObject *object, const ArrowDevOptions *options,
     ad_status status = AD_OK;
     /* The struct has no event. */
     if (call.request.stream.kind == AD_STREAM_ABSENT &&
-        !ad_is_plain(tensor->device, tensor->sync)) {
-        status = ad_use_on_thread(tensor->device, tensor->sync, tensor->owner,
-                                  "ArrowDev_ExportDLPack()", &err);
+        !ad_is_plain(tensor->memory.device, tensor->memory.sync)) {
+        status =
+            ad_use_on_thread(&tensor->memory, "ArrowDev_ExportDLPack()", &err);
     }
     if (status == AD_OK) {
         status = ad_dlpack_give(tensor, true,

@@ -101,12 +101,12 @@ static PyObject *
 join(ad_state *state, const ad_array *arrays, size_t n,
      const ad_stream_argument *stream)
 {
-    bool on_host = ad_host_accessible(arrays[0].device);
+    bool on_host = ad_host_accessible(arrays[0].memory.device);
     ad_stream_ref choice;
     ad_array joined;
     ad_error err;
-    if (ad_choose_stream(state, on_host ? NULL : stream, arrays[0].device,
-                         NULL, &choice) < 0) {
+    if (ad_choose_stream(state, on_host ? NULL : stream,
+                         arrays[0].memory.device, NULL, &choice) < 0) {
         return NULL;
     }
     /* The host copies without the GIL. */

@@ -11,9 +11,10 @@
 static ad_status
 read_on_host(const ad_array *array, ad_array *out, ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_sync_require_no_capture(array->sync, CONSUMER, err));
-    if (ad_host_accessible(array->device)) {
-        AD_RETURN_IF_ERR(ad_sync_wait(array->sync, CONSUMER, err));
+    AD_RETURN_IF_ERR(
+        ad_sync_require_no_capture(array->memory.sync, CONSUMER, err));
+    if (ad_host_accessible(array->memory.device)) {
+        AD_RETURN_IF_ERR(ad_sync_wait(array->memory.sync, CONSUMER, err));
         ad_array_share(array, out);
     } else {
         AD_RETURN_IF_ERR(ad_array_copy_to(array, AD_CPU, NULL, out, err));

@@ -163,16 +163,18 @@ add_all(inputs *in, ad_error *err)
                            "which an Arrow buffer cannot express",
                            i);
         }
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(&in->joined, tensor->device,
-                                              tensor->sync, err));
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(
+            &in->joined, tensor->memory.device, tensor->memory.sync, err));
     }
     for (Py_ssize_t i = 0; i < in->n_children; i++) {
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            &in->joined, in->children[i].device, in->children[i].sync, err));
+        AD_RETURN_IF_ERR(
+            ad_joined_inputs_add(&in->joined, in->children[i].memory.device,
+                                 in->children[i].memory.sync, err));
     }
     return in->dictionary.node != NULL
-               ? ad_joined_inputs_add(&in->joined, in->dictionary.device,
-                                      in->dictionary.sync, err)
+               ? ad_joined_inputs_add(&in->joined,
+                                      in->dictionary.memory.device,
+                                      in->dictionary.memory.sync, err)
                : AD_OK;
 }
 
@@ -301,7 +303,7 @@ build(inputs *in, ad_array *out, ad_error *err)
     for (Py_ssize_t i = 0; i < in->n_buffers; i++) {
         const ad_tensor *tensor = &in->tensors[i].tensor;
         buffers[i] = tensor->data;
-        owners[i] = tensor->owner;
+        owners[i] = tensor->memory.owner;
         readonly |= (tensor->flags & AD_TENSOR_READONLY) != 0;
     }
     AD_RETURN_IF_ERR(

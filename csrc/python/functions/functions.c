@@ -170,10 +170,10 @@ is_there(ad_state *state, PyObject *object, int index)
 {
     PyObject *value = NULL;
     if (index == AD_PROTOCOL_buffer && ad_is_tensor(state, object)) {
-        return ad_host_accessible(ad_tensor_of(object)->device);
+        return ad_host_accessible(ad_tensor_of(object)->memory.device);
     }
     if (index == AD_PROTOCOL_buffer && ad_is_array(state, object)) {
-        return ad_host_accessible(ad_array_of(object)->device);
+        return ad_host_accessible(ad_array_of(object)->memory.device);
     }
     if (ad_protocols[index]->attribute < 0) {
         return 1;

@@ -38,7 +38,7 @@ bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
                 ad_array *out)
 {
     bool moves = request->has_device &&
-                 !ad_device_equal(tensor->device, request->device);
+                 !ad_device_equal(tensor->memory.device, request->device);
     bool is_copied = (tensor->flags & AD_TENSOR_COPIED) != 0;
     ad_copy copy = request->copy;
     ad_error err;
@@ -77,7 +77,8 @@ imported_as_array(ad_state *state, ad_imported *imported,
         return 0;
     }
     return ad_move_to(state, out, NULL,
-                      request->has_device ? request->device : out->device,
+                      request->has_device ? request->device
+                                          : out->memory.device,
                       ad_request_copy_stream(request), request->copy);
 }
 
@@ -219,9 +220,10 @@ apply_mask(ad_state *state, const ad_request *request,
 {
     ad_array masked;
     ad_error err;
-    bool is_there = ad_device_equal(array->device, mask->device);
+    bool is_there = ad_device_equal(array->memory.device, mask->device);
     bool moves = request->has_device || request->copy == AD_COPY_ALWAYS;
-    ad_device target = request->has_device ? request->device : array->device;
+    ad_device target =
+        request->has_device ? request->device : array->memory.device;
     const ad_stream_argument *work = ad_request_copy_stream(request);
     if (moves && !is_there &&
         ad_move_to(state, array, NULL, target, work, request->copy) < 0) {
@@ -247,7 +249,8 @@ apply_validity(ad_state *state, ad_array *array, PyObject *validity,
 {
     ad_stream_ref choice;
     ad_mask mask;
-    ad_device working = request->has_device ? request->device : array->device;
+    ad_device working =
+        request->has_device ? request->device : array->memory.device;
     const ad_stream_argument *stream = ad_device_equal(working, AD_CPU)
                                            ? NULL
                                            : ad_request_copy_stream(request);
@@ -291,8 +294,7 @@ ad_import_array(ad_state *state, PyObject *object, const ad_request *request,
          apply_type(state, out, wanted, here.copy) == 0) &&
         (!has_validity ||
          apply_validity(state, out, validity, request) == 0) &&
-        ad_apply_stream_order(state, request, out->device, out->sync,
-                              out->owner) == 0) {
+        ad_apply_stream_order(state, request, &out->memory) == 0) {
         return 0;
     }
     ad_array_clear(out);
@@ -372,8 +374,7 @@ PyObject *
 ad_array_object_in_order(ad_state *state, ad_array *steal)
 {
     static const ad_request request = {.copy = AD_COPY_IF_NEEDED};
-    if (ad_apply_stream_order(state, &request, steal->device, steal->sync,
-                              steal->owner) < 0) {
+    if (ad_apply_stream_order(state, &request, &steal->memory) < 0) {
         ad_array_clear(steal);
         return NULL;
     }

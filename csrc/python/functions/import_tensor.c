@@ -198,8 +198,8 @@ ad_imported_to_device(ad_state *state, ad_imported *imported,
                       const ad_request *request, ad_copy *copy)
 {
     ad_array *array = imported->is_array ? &imported->array : NULL;
-    ad_device device =
-        array != NULL ? array->device : imported->tensor.tensor.device;
+    ad_device device = array != NULL ? array->memory.device
+                                     : imported->tensor.tensor.memory.device;
     if (!request->has_device || ad_device_equal(device, request->device)) {
         return 0;
     }
@@ -224,8 +224,7 @@ ad_import_tensor(ad_state *state, PyObject *object, const ad_request *request,
         apply_layout(state, options, &out->tensor) < 0) {
         return -1;
     }
-    if (ad_apply_stream_order(state, request, tensor->device, tensor->sync,
-                              tensor->owner) < 0) {
+    if (ad_apply_stream_order(state, request, &tensor->memory) < 0) {
         ad_tensor_clear(tensor);
         return -1;
     }

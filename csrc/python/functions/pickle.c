@@ -74,7 +74,7 @@ take_parts(parts *self, const ad_array *array, ad_error *err)
     AD_RETURN_IF_ERR(ad_plan_make(array, NULL, plan, err));
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
     plan->allocations.items[plan->allocations.n++] =
-        ad_owner_ref(array->owner);
+        ad_owner_ref(array->memory.owner);
     AD_RETURN_IF_ERR(ad_owner_group_new(
         plan->allocations.items, plan->allocations.n, &self->owner, err));
     return ad_map_buffers(array, &self->map, NULL, err);
@@ -146,7 +146,8 @@ tensor_parts(ad_state *state, const ad_tensor *tensor)
         ad_int_tuple(block->shape, block->ndim, 1),
         ad_tensor_is_contiguous(block, 'C') ? "C" : "F", flags,
         ad_buffer_object_new(state, ad_tensor_address(block), 0, high, AD_CPU,
-                             flags & AD_TENSOR_READONLY, block->owner, NULL));
+                             flags & AD_TENSOR_READONLY, block->memory.owner,
+                             NULL));
     ad_tensor_clear(&value.tensor);
     return result;
 }
@@ -464,7 +465,7 @@ ad_function_tensor_of_parts(PyObject *module, PyObject *args)
     descriptor.flags |= block.readonly ? AD_TENSOR_READONLY : 0;
     ad_status status =
         build_tensor(&descriptor, (char)order, &block, &value, &err);
-    value.tensor.owner = block.owner;
+    value.tensor.memory.owner = block.owner;
     if (status == AD_OK && is_buffer && descriptor.ndim != 1) {
         status = ad_fail(&err, AD_ERR_VALUE, NULL, NULL,
                          "a Buffer of %d dimensions", descriptor.ndim);

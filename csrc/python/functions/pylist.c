@@ -330,7 +330,8 @@ require_host(ad_state *state, PyObject *self, const char *what)
 {
     const ad_array *array = ad_array_of(self);
     ad_error err;
-    if (!ad_host_accessible(array->device) || !ad_sync_can_wait(array->sync)) {
+    if (!ad_host_accessible(array->memory.device) ||
+        !ad_sync_can_wait(array->memory.sync)) {
         PyObject *name = PyUnicode_FromString(what);
         PyObject *args[] = {self, name};
         PyObject *none =
@@ -342,7 +343,8 @@ require_host(ad_state *state, PyObject *self, const char *what)
         }
         Py_DECREF(none);
     }
-    return ad_raise_status(state, ad_sync_wait(array->sync, what, &err), &err);
+    return ad_raise_status(state, ad_sync_wait(array->memory.sync, what, &err),
+                           &err);
 }
 
 /* `n` rows as a list, or for -1 the row as it is. */
@@ -363,7 +365,7 @@ read_rows(PyObject *self, int64_t row, int64_t n)
         .list = &list,
         .array = ad_array_borrow(ad_array_of(self)),
     };
-    reader.array.sync = NULL; /* it was waited for */
+    reader.array.memory.sync = NULL; /* it was waited for */
     row += reader.array.offset;
     PyObject *result = NULL;
     if (ad_pylist_count_unstored(&reader) == 0 &&

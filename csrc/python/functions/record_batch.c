@@ -155,9 +155,8 @@ read_matrix(ad_state *state, PyObject *object, ad_copy copy, columns *c)
     if (ad_matrix_lay_out(matrix, copy, &laid_out, &err) != AD_OK) {
         ad_raise(state, &err);
     } else {
-        if (ad_apply_stream_order(state, &request, laid_out.tensor.device,
-                                  laid_out.tensor.sync,
-                                  laid_out.tensor.owner) == 0) {
+        if (ad_apply_stream_order(state, &request, &laid_out.tensor.memory) ==
+            0) {
             result = take_columns(state, &laid_out.tensor, c);
         }
         ad_tensor_clear(&laid_out.tensor);
@@ -181,13 +180,13 @@ check_column(const columns *c, Py_ssize_t i, ad_error *err)
                        c->names[i], (long long)column->length, c->names[0],
                        (long long)first->length);
     }
-    if (!ad_device_equal(column->device, first->device)) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "device",
-                       "bring them to one device first, with .to(device)",
-                       "column \"%s\" is on %s, but \"%s\" is on %s",
-                       c->names[i], ad_device_format(column->device, device),
-                       c->names[0],
-                       ad_device_format(first->device, first_device));
+    if (!ad_device_equal(column->memory.device, first->memory.device)) {
+        return ad_fail(
+            err, AD_ERR_EXCHANGE, "device",
+            "bring them to one device first, with .to(device)",
+            "column \"%s\" is on %s, but \"%s\" is on %s", c->names[i],
+            ad_device_format(column->memory.device, device), c->names[0],
+            ad_device_format(first->memory.device, first_device));
     }
     return AD_OK;
 }
@@ -198,8 +197,8 @@ build_batch(columns *c, ad_array *out, ad_error *err)
     for (Py_ssize_t i = 0; i < c->n; i++) {
         const ad_array *column = &c->arrays[i];
         AD_RETURN_IF_ERR(check_column(c, i, err));
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(&c->joined, column->device,
-                                              column->sync, err));
+        AD_RETURN_IF_ERR(ad_joined_inputs_add(
+            &c->joined, column->memory.device, column->memory.sync, err));
         c->schemas[i] = column->schema;
     }
     const ad_schema_spec schema_spec = {

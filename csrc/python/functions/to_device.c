@@ -63,7 +63,7 @@ copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
         return AD_OK;
     }
     ad_tensor_value copied;
-    const char *why = ad_device_equal(value->tensor.device, target)
+    const char *why = ad_device_equal(value->tensor.memory.device, target)
                           ? "copy=True was passed"
                           : "the tensor was asked for on that device";
     AD_RETURN_IF_ERR(ad_tensor_copy_to(&value->tensor, target, choice, 0, why,
@@ -79,8 +79,10 @@ ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
            ad_device target, const ad_stream_argument *stream, ad_copy copy)
 {
     ad_tensor *tensor = array == NULL ? &value->tensor : NULL;
-    ad_device *device = array != NULL ? &array->device : &tensor->device;
-    ad_sync **sync = array != NULL ? &array->sync : &tensor->sync;
+    ad_device *device =
+        array != NULL ? &array->memory.device : &tensor->memory.device;
+    ad_sync **sync =
+        array != NULL ? &array->memory.sync : &tensor->memory.sync;
     bool is_copied = array == NULL && (tensor->flags & AD_TENSOR_COPIED) != 0;
     ad_stream_ref choice;
     ad_move what;

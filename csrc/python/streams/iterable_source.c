@@ -281,7 +281,7 @@ infer_type(iteration *self, const int32_t *given, int32_t *device_type)
     }
     self->has_first = result > 0;
     if (self->has_first) {
-        *device_type = given != NULL ? *given : self->first.device.type;
+        *device_type = given != NULL ? *given : self->first.memory.device.type;
     } else if (self->rules.schema.node == NULL) {
         PyErr_SetString(PyExc_ValueError,
                         "the iterable has no elements to take the schema "

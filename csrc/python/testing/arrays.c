@@ -239,7 +239,7 @@ ad_testing_produce(PyObject *module, PyObject *args)
         return PyErr_NoMemory();
     }
     u.queue = queue;
-    ad_status status = ad_require_host(array->device, &err);
+    ad_status status = ad_require_host(array->memory.device, &err);
     ad_engine_queue found = {0};
     int code = ad_engine_queue_get(queue, &found);
     u.device = found.device;

@@ -36,8 +36,8 @@ ad_array_known_null_count(ad_array *array)
     }
     if (ad_array_has_no_nulls(array)) {
         count = 0;
-    } else if (ad_host_accessible(array->device) &&
-               ad_sync_is_done(array->sync)) {
+    } else if (ad_host_accessible(array->memory.device) &&
+               ad_sync_is_done(array->memory.sync)) {
         count = ad_array_count_nulls_host(array);
     }
     if (count >= 0) {
@@ -86,8 +86,9 @@ make_buffer(PyObject *self, int64_t i)
     }
     uint32_t flags = AD_TENSOR_IMMUTABLE |
                      (array->readonly ? (uint32_t)AD_TENSOR_READONLY : 0);
-    return ad_buffer_object_new(state, (void *)data, 0, nbytes, array->device,
-                                flags, array->owner, array->sync);
+    return ad_buffer_object_new(state, (void *)data, 0, nbytes,
+                                array->memory.device, flags,
+                                array->memory.owner, array->memory.sync);
 }
 
 static PyObject *
@@ -178,14 +179,14 @@ build_view(const ad_array *array, ad_schema schema, const void **buffers,
 {
     const ad_array_spec spec = {
         .schema = schema,
-        .device = array->device,
+        .device = array->memory.device,
         .length = array->length,
         .offset = array->offset,
         .null_count = null_count,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = array->owner,
-        .sync = array->sync,
+        .owner = array->memory.owner,
+        .sync = array->memory.sync,
         .readonly = array->readonly,
     };
     return ad_array_build(&spec, out, err);
@@ -334,7 +335,8 @@ array_count_nulls(ad_state *state, PyObject *self, PyObject *const *values)
     if (count >= 0) {
         return PyLong_FromLongLong(count);
     }
-    if (ad_choose_stream(state, &stream, array->device, NULL, &choice) < 0) {
+    if (ad_choose_stream(state, &stream, array->memory.device, NULL, &choice) <
+        0) {
         return NULL;
     }
     ad_status status = ad_array_count_nulls(array, &choice, &count, &err);
@@ -370,8 +372,9 @@ array_compact(ad_state *state, PyObject *self, PyObject *const *values)
         return Py_NewRef(self);
     }
     if (ad_choose_stream(
-            state, ad_device_equal(array->device, AD_CPU) ? NULL : &stream,
-            array->device, NULL, &choice) < 0) {
+            state,
+            ad_device_equal(array->memory.device, AD_CPU) ? NULL : &stream,
+            array->memory.device, NULL, &choice) < 0) {
         return NULL;
     }
     ad_status status = ad_array_trim(array, &choice, &trimmed, &err);

@@ -319,7 +319,7 @@ producer_put(PyObject *object, PyObject *args)
 static ad_status
 send(producer_object *self, ad_async_poll *poll, ad_error *err)
 {
-    AD_RETURN_IF_ERR(start(self, self->batch.device.type, err));
+    AD_RETURN_IF_ERR(start(self, self->batch.memory.device.type, err));
     do {
         AD_RETURN_IF_ERR(ad_async_producer_send(self->producer, &self->batch,
                                                 self->metadata, poll, err));

@@ -20,10 +20,12 @@ memory_of(PyObject *self)
 {
     if (ad_is_array(ad_state_of(self), self)) {
         const ad_array *array = ad_array_of(self);
-        return (memory){array->device, array->sync, array->owner};
+        return (memory){array->memory.device, array->memory.sync,
+                        array->memory.owner};
     }
     const ad_tensor *tensor = ad_tensor_of(self);
-    return (memory){tensor->device, tensor->sync, tensor->owner};
+    return (memory){tensor->memory.device, tensor->memory.sync,
+                    tensor->memory.owner};
 }
 
 static PyObject *
@@ -138,8 +140,8 @@ wait_on_stream(PyObject *self, PyObject *stream)
     if (ad_read_stream(state, stream, used.device, NULL, &choice) < 0) {
         return NULL;
     }
-    ad_status status =
-        ad_use(used.device, used.sync, used.owner, &choice, "wait()", &err);
+    const ad_memory whole = {used.owner, used.sync, used.device};
+    ad_status status = ad_use(&whole, &choice, "wait()", &err);
     ad_stream_ref_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);

@@ -105,8 +105,8 @@ typedef struct block {
 static ad_status
 allocate_host(int64_t nbytes, block *out, ad_error *err)
 {
-    ad_memory *memory;
-    AD_RETURN_IF_ERR(ad_memory_new(nbytes, &memory, err));
+    ad_host_block *memory;
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
     *out = (block){.data = memory->data, .owner = &memory->base};
     return AD_OK;
 }

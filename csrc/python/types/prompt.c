@@ -31,7 +31,7 @@ is_ready_on_host(ad_device device, const ad_sync *sync)
 bool
 ad_can_show_array(const ad_array *array)
 {
-    return is_ready_on_host(array->device, array->sync) &&
+    return is_ready_on_host(array->memory.device, array->memory.sync) &&
            ad_array_can_be_read(array, MAX_CHILDREN, MAX_NODES);
 }
 
@@ -39,7 +39,7 @@ bool
 ad_can_show_tensor(const ad_tensor *tensor)
 {
     int64_t low, high;
-    if (!is_ready_on_host(tensor->device, tensor->sync)) {
+    if (!is_ready_on_host(tensor->memory.device, tensor->memory.sync)) {
         return false;
     }
     ad_tensor_extent(tensor, &low, &high);
@@ -97,7 +97,8 @@ ad_array_repr(PyObject *self)
         can_show ? "<arrowdev.Array %U, length %lld, on %s%s"
                  : "<arrowdev.Array %U, length %lld, on %s%s>",
         type, (long long)array->length,
-        ad_device_format(array->device, device), ad_readiness(array->sync));
+        ad_device_format(array->memory.device, device),
+        ad_readiness(array->memory.sync));
     Py_DECREF(type);
     return can_show ? ad_append_values(result, "of_array", self) : result;
 }

@@ -172,7 +172,7 @@ make_view(const view *self, ad_tensor_value *out, ad_error *err)
     const ad_tensor *tensor = self->tensor;
     int64_t offset = 0;
     AD_RETURN_IF_ERR(offset_of(self, &offset, err));
-    bool is_handle = ad_device_uses_handles(tensor->device.type);
+    bool is_handle = ad_device_uses_handles(tensor->memory.device.type);
     const ad_tensor_descriptor descriptor = {
         .data = is_handle
                     ? tensor->data
@@ -182,14 +182,14 @@ make_view(const view *self, ad_tensor_value *out, ad_error *err)
         .dtype = tensor->dtype,
         .ndim = self->ndim,
         .flags = tensor->flags,
-        .device = tensor->device,
+        .device = tensor->memory.device,
         .shape = self->shape,
         .strides = self->strides,
     };
     AD_RETURN_IF_ERR(ad_tensor_check(&descriptor, "the view", out, err));
-    ad_owner_ref(tensor->owner);
-    out->tensor.owner = tensor->owner;
-    out->tensor.sync = ad_sync_ref(tensor->sync);
+    ad_owner_ref(tensor->memory.owner);
+    out->tensor.memory.owner = tensor->memory.owner;
+    out->tensor.memory.sync = ad_sync_ref(tensor->memory.sync);
     return AD_OK;
 }
 

@@ -99,11 +99,11 @@ tensor_repr(PyObject *self)
         can_show ? "<arrowdev.Tensor %s %R on %s%s%s"
                  : "<arrowdev.Tensor %s %R on %s%s%s>",
         ad_dtype_format(tensor->dtype, dtype), shape,
-        ad_device_format(tensor->device, device),
+        ad_device_format(tensor->memory.device, device),
         tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)
             ? ", read-only"
             : "",
-        ad_readiness(tensor->sync));
+        ad_readiness(tensor->memory.sync));
     Py_DECREF(shape);
     return can_show ? ad_append_values(result, "of_tensor", self) : result;
 }
@@ -113,17 +113,17 @@ buffer_repr(PyObject *self)
 {
     const ad_tensor *tensor = ad_tensor_of(self);
     char device[AD_DEVICE_NAME_SIZE];
-    ad_device_format(tensor->device, device);
+    ad_device_format(tensor->memory.device, device);
     if (tensor->flags & AD_TENSOR_SIZE_UNKNOWN) {
         return PyUnicode_FromFormat(
             "<arrowdev.Buffer of unknown size on %s%s>", device,
-            ad_readiness(tensor->sync));
+            ad_readiness(tensor->memory.sync));
     }
     char bytes[AD_COUNT_SIZE];
     return PyUnicode_FromFormat(
         "<arrowdev.Buffer %s on %s%s>",
         ad_count_text(tensor->shape[0], "byte", "bytes", bytes), device,
-        ad_readiness(tensor->sync));
+        ad_readiness(tensor->memory.sync));
 }
 
 /* A 0-d Tensor is its element. All others are true: `if buffer:` tests for
@@ -297,24 +297,26 @@ check_pointer(const ad_tensor *tensor, ad_error *err)
 {
     const struct ad_backend *backend;
     ad_memory_info info;
-    ad_context hint = {tensor->device, NULL};
+    ad_context hint = {tensor->memory.device, NULL};
     char name[AD_DEVICE_NAME_SIZE];
     char said[AD_DEVICE_NAME_SIZE];
-    if (tensor->data == NULL || ad_device_equal(tensor->device, AD_CPU) ||
-        !ad_backend_is_there(tensor->device.type)) {
+    if (tensor->data == NULL ||
+        ad_device_equal(tensor->memory.device, AD_CPU) ||
+        !ad_backend_is_there(tensor->memory.device.type)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_backend_open(tensor->device.type, &backend, err));
+    AD_RETURN_IF_ERR(
+        ad_backend_open(tensor->memory.device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->classify(tensor->data, hint, &info, err));
     if (info.kind == AD_MEMORY_UNREGISTERED ||
-        ad_device_equal(info.context.device, tensor->device)) {
+        ad_device_equal(info.context.device, tensor->memory.device)) {
         return AD_OK;
     }
     return ad_fail_on(err, info.context.device, "device",
                       "name the device that the memory is on",
                       "from_pointer(): the memory is on %s, not on %s",
                       ad_device_format(info.context.device, name),
-                      ad_device_format(tensor->device, said));
+                      ad_device_format(tensor->memory.device, said));
 }
 
 /* The pending work of an owner that is an Array, Tensor or Buffer on `device`,
@@ -325,11 +327,11 @@ pending_on_owner(ad_state *state, PyObject *object, ad_device device)
     ad_device where = device;
     ad_sync *sync = NULL;
     if (object != NULL && ad_is_array(state, object)) {
-        where = ad_array_of(object)->device;
-        sync = ad_array_of(object)->sync;
+        where = ad_array_of(object)->memory.device;
+        sync = ad_array_of(object)->memory.sync;
     } else if (object != NULL && ad_is_tensor(state, object)) {
-        where = ad_tensor_of(object)->device;
-        sync = ad_tensor_of(object)->sync;
+        where = ad_tensor_of(object)->memory.device;
+        sync = ad_tensor_of(object)->memory.sync;
     }
     return ad_device_equal(where, device) ? sync : NULL;
 }
@@ -340,31 +342,31 @@ static int
 attach_owner(ad_state *state, PyObject *object, PyObject *stream,
              ad_tensor *tensor)
 {
-    ad_context context = {tensor->device, NULL};
+    ad_context context = {tensor->memory.device, NULL};
     ad_stream_ref producer;
     bool no_sync;
     ad_error err;
-    if (ad_read_stream(state, stream, tensor->device, &no_sync, &producer) <
-        0) {
+    if (ad_read_stream(state, stream, tensor->memory.device, &no_sync,
+                       &producer) < 0) {
         return -1;
     }
     if (!ad_is_none(object)) {
-        tensor->owner = ad_py_owner_new(object);
+        tensor->memory.owner = ad_py_owner_new(object);
     }
     if (ad_is_none(stream)) {
-        tensor->sync =
-            ad_sync_ref(pending_on_owner(state, object, tensor->device));
+        tensor->memory.sync = ad_sync_ref(
+            pending_on_owner(state, object, tensor->memory.device));
     }
-    ad_status status = ad_is_none(object) || tensor->owner != NULL
+    ad_status status = ad_is_none(object) || tensor->memory.owner != NULL
                            ? check_pointer(tensor, &err)
                            : ad_fail_memory(&err, sizeof(ad_owner));
     if (status == AD_OK && ad_stream_is_given(&producer) &&
-        tensor->device.type != ARROW_DEVICE_CPU) {
-        status = ad_sync_pending(&producer, &tensor->sync, &err);
+        tensor->memory.device.type != ARROW_DEVICE_CPU) {
+        status = ad_sync_pending(&producer, &tensor->memory.sync, &err);
     }
-    if (status == AD_OK && tensor->owner != NULL) {
-        status = ad_device_owner_new(tensor->owner, context, &producer,
-                                     &tensor->owner, &err);
+    if (status == AD_OK && tensor->memory.owner != NULL) {
+        status = ad_device_owner_new(tensor->memory.owner, context, &producer,
+                                     &tensor->memory.owner, &err);
     }
     ad_stream_ref_clear(&producer);
     return ad_raise_status(state, status, &err);
