@@ -21,6 +21,10 @@
  *   AD_SYNC_QUEUE   The same for a queue object.
  *   AD_SYNC_UNKNOWN Work may be pending on an unknown stream. `handle` is the
  *                   object that came with the data.
+ *
+ * In a forked child of the process that loaded the runtime, events are the
+ * parent's: the last reference drops one without a call, queries and waits
+ * fail (AD_ERR_EXCHANGE, "runtime"), and what was proven done stays done.
  */
 #ifndef AD_ORDER_SYNC_H
 #define AD_ORDER_SYNC_H

@@ -210,7 +210,7 @@ def test_calls_of_a_warm_import(standin, memory, name):
 
 
 def test_calls_of_a_warm_import_by_dlpack(standin, memory):
-    """Three of four imports know an idle intake stream. The fourth asks about all four."""
+    """Three of four imports know an idle import stream. The fourth asks about all four."""
     runs = warm_calls(standin, lambda: ad.tensor(Managing(memory)))
     usual = ["cuEventRecord", "cuStreamIsCapturing"]
     relax = "cuThreadExchangeStreamCaptureMode"

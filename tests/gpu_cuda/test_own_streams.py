@@ -134,7 +134,7 @@ def test_reads_uploads_and_other_work_have_a_stream_each(standin):
     assert [len(used) for used in streams] == [1, 1, 1] and len(set().union(*streams)) == 3
 
 
-def test_intake_streams_are_taken_in_turn_and_made_when_needed(standin):
+def test_import_streams_are_taken_in_turn_and_made_when_needed(standin):
     """A stream with pending work takes no other import; where all have, there is no new one."""
     with Held() as held:
         source = Producer(ad.tensor(held.memory, stream=-1), held.stream.handle)
@@ -170,7 +170,7 @@ def test_failed_producers_leave_no_work_on_the_next_import(standin):
 
 @pytest.mark.usefixtures("two_devices")
 @pytest.mark.parametrize("producer", [Producer, WithoutOrder])
-def test_intake_streams_of_a_reset_device_are_replaced(standin, producer):
+def test_import_streams_of_a_reset_device_are_replaced(standin, producer):
     """The producer's call may fail, or the event of the import."""
     context = ask(cu.cuCtxGetCurrent)
     for is_reset in (False, True):
