@@ -164,9 +164,8 @@ const struct ad_backend ad_backend_idle = {
 /* --- arrowdev's core ----------------------------------------------------------- */
 
 typedef struct core_work {
-    ad_context context;
-    ad_stream producer;
-    ad_stream consumer;
+    ad_stream_ref producer;
+    ad_stream_ref consumer;
     long number;
     int failed;
 } core_work;
@@ -177,8 +176,7 @@ core_record(core_work *work)
 {
     for (long i = 0; i < work->number; i++) {
         ad_sync *sync = NULL;
-        work->failed |= ad_sync_pending(&work->context, work->producer, NULL,
-                                        &sync, NULL) != AD_OK;
+        work->failed |= ad_sync_pending(&work->producer, &sync, NULL) != AD_OK;
         ad_sync_unref(sync);
     }
 }
@@ -188,11 +186,10 @@ static void
 core_wait(core_work *work)
 {
     ad_sync *sync = NULL;
-    work->failed |= ad_sync_pending(&work->context, work->producer, NULL,
-                                    &sync, NULL) != AD_OK;
+    work->failed |= ad_sync_pending(&work->producer, &sync, NULL) != AD_OK;
     for (long i = 0; i < work->number; i++) {
         work->failed |=
-            ad_sync_order(sync, NULL, work->consumer, "a loop", NULL) != AD_OK;
+            ad_sync_order(sync, &work->consumer, "a loop", NULL) != AD_OK;
     }
     ad_sync_unref(sync);
 }
@@ -202,10 +199,9 @@ core_both(core_work *work)
 {
     for (long i = 0; i < work->number; i++) {
         ad_sync *sync = NULL;
-        work->failed |= ad_sync_pending(&work->context, work->producer, NULL,
-                                        &sync, NULL) != AD_OK;
+        work->failed |= ad_sync_pending(&work->producer, &sync, NULL) != AD_OK;
         work->failed |=
-            ad_sync_order(sync, NULL, work->consumer, "a loop", NULL) != AD_OK;
+            ad_sync_order(sync, &work->consumer, "a loop", NULL) != AD_OK;
         ad_sync_unref(sync);
     }
 }
@@ -213,14 +209,22 @@ core_both(core_work *work)
 static void (*const steps[])(core_work *) = {core_record, core_wait,
                                              core_both};
 
+static ad_stream_ref
+stream_at(int device_type, void *context, void *handle)
+{
+    return ad_stream_named((ad_context){{device_type, 0}, context},
+                           (ad_stream){(uintptr_t)handle}, NULL);
+}
+
 EXPORT double
 core_loop(int step, void *context, void *producer, void *consumer, long number,
           int *failed)
 {
-    core_work work = {.context = {{ARROW_DEVICE_CUDA, 0}, context},
-                      .producer = {(uintptr_t)producer},
-                      .consumer = {(uintptr_t)consumer},
-                      .number = number};
+    core_work work = {
+        .producer = stream_at(ARROW_DEVICE_CUDA, context, producer),
+        .consumer = stream_at(ARROW_DEVICE_CUDA, context, consumer),
+        .number = number,
+    };
     double start = now();
     steps[step](&work);
     *failed |= work.failed;
@@ -243,10 +247,11 @@ core_threads(int n_threads, int device_type, void *context,
     core_work work[64];
     double start = now();
     for (int i = 0; i < n_threads; i++) {
-        work[i] = (core_work){.context = {{device_type, 0}, context},
-                              .producer = {(uintptr_t)streams[2 * i]},
-                              .consumer = {(uintptr_t)streams[2 * i + 1]},
-                              .number = number / n_threads};
+        work[i] = (core_work){
+            .producer = stream_at(device_type, context, streams[2 * i]),
+            .consumer = stream_at(device_type, context, streams[2 * i + 1]),
+            .number = number / n_threads,
+        };
         pthread_create(&threads[i], NULL, run_thread, &work[i]);
     }
     for (int i = 0; i < n_threads; i++) {

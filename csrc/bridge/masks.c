@@ -43,8 +43,7 @@ check_mask(const ad_tensor *tensor, ad_error *err)
 
 ad_status
 ad_mask_from_tensor(const ad_tensor *tensor, bool marks_nulls,
-                    const ad_stream_choice *stream, ad_mask *out,
-                    ad_error *err)
+                    const ad_stream_ref *stream, ad_mask *out, ad_error *err)
 {
     ad_tensor_value contiguous;
     AD_RETURN_IF_ERR(check_mask(tensor, err));
@@ -94,7 +93,7 @@ check_flat(const struct ArrowSchema *schema, ad_error *err)
 }
 
 static ad_status
-check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
+check_no_nulls(const ad_array *array, const ad_stream_ref *stream,
                ad_error *err)
 {
     int64_t n_nulls;
@@ -113,7 +112,7 @@ check_no_nulls(const ad_array *array, const ad_stream_choice *stream,
 
 /* A column of bytes as flags, without a copy. */
 static ad_status
-mask_from_bytes(const ad_array *array, const ad_stream_choice *stream,
+mask_from_bytes(const ad_array *array, const ad_stream_ref *stream,
                 ad_mask *out, ad_error *err)
 {
     const ad_bridge_options options = {.copy = AD_COPY_NEVER,
@@ -127,7 +126,7 @@ mask_from_bytes(const ad_array *array, const ad_stream_choice *stream,
 }
 
 ad_status
-ad_mask_from_array(const ad_array *array, const ad_stream_choice *stream,
+ad_mask_from_array(const ad_array *array, const ad_stream_ref *stream,
                    ad_mask *out, ad_error *err)
 {
     const struct ArrowSchema *schema = array->schema.node;
@@ -283,9 +282,8 @@ fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
         array->memory.device, ad_node_some_buffer(array->node),
         array->memory.sync, NULL, operation);
     if (session->backend != NULL) {
-        AD_RETURN_IF_ERR(ad_owner_record_stream(mask->owner, session->context,
-                                                session->stream, session->keep,
-                                                err));
+        AD_RETURN_IF_ERR(
+            ad_owner_record_stream(mask->owner, &session->on, err));
     }
     if (old != NULL || session->backend != NULL) {
         AD_RETURN_IF_ERR(
@@ -300,7 +298,7 @@ fill_bitmap(ad_session *session, const ad_array *array, const ad_mask *mask,
 
 static ad_status
 make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
-            const ad_stream_choice *stream, ad_allocation *out, ad_error *err)
+            const ad_stream_ref *stream, ad_allocation *out, ad_error *err)
 {
     int64_t nbytes = ad_bitmap_bytes(array->offset + array->length);
     ad_session_request request = ad_session_within(
@@ -391,8 +389,7 @@ attach(const ad_array *array, const ad_mask *mask, const ad_allocation *made,
 
 ad_status
 ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
-                    const ad_stream_choice *stream, ad_array *out,
-                    ad_error *err)
+                    const ad_stream_ref *stream, ad_array *out, ad_error *err)
 {
     const void *old;
     ad_allocation made;
@@ -453,7 +450,7 @@ build_bits(const ad_array *array, const ad_allocation *made, ad_array *out,
 }
 
 ad_status
-ad_array_pack_bools(const ad_array *array, const ad_stream_choice *stream,
+ad_array_pack_bools(const ad_array *array, const ad_stream_ref *stream,
                     ad_array *out, ad_error *err)
 {
     ad_mask mask;

@@ -28,14 +28,14 @@ typedef struct ad_mask {
  * contiguous. AD_ERR_TYPE or AD_ERR_VALUE for anything else. */
 AD_MUST_CHECK ad_status ad_mask_from_tensor(const ad_tensor *tensor,
                                             bool marks_nulls,
-                                            const ad_stream_choice *stream,
+                                            const ad_stream_ref *stream,
                                             ad_mask *out, ad_error *err);
 
 /* A mask from an array of bools (bits or bytes) or uint8, true where valid. It
  * must not have nulls (AD_ERR_EXCHANGE, "nulls"). They may have to be counted,
  * which waits on a device. */
 AD_MUST_CHECK ad_status ad_mask_from_array(const ad_array *array,
-                                           const ad_stream_choice *stream,
+                                           const ad_stream_ref *stream,
                                            ad_mask *out, ad_error *err);
 
 void ad_mask_clear(ad_mask *mask);
@@ -50,13 +50,13 @@ void ad_mask_clear(ad_mask *mask);
  * AD_ERR_EXCHANGE, "device": array and mask are on different devices. */
 AD_MUST_CHECK ad_status ad_array_apply_mask(const ad_array *array,
                                             const ad_mask *mask,
-                                            const ad_stream_choice *stream,
+                                            const ad_stream_ref *stream,
                                             ad_array *out, ad_error *err);
 
 /* arrow.bool8 rows as bits (nullable bool, without a name) in new memory on
  * the same device; offset and nulls do not change. */
 AD_MUST_CHECK ad_status ad_array_pack_bools(const ad_array *array,
-                                            const ad_stream_choice *stream,
+                                            const ad_stream_ref *stream,
                                             ad_array *out, ad_error *err);
 
 #endif /* AD_BRIDGE_MASKS_H */

@@ -8,7 +8,7 @@
 
 /* Opens a session on the device of the bits. */
 static ad_status
-open_session(const ad_bits *bits, const ad_stream_choice *stream,
+open_session(const ad_bits *bits, const ad_stream_ref *stream,
              const char *operation, ad_session *out, ad_error *err)
 {
     const ad_session_request request = ad_session_within(
@@ -25,9 +25,8 @@ launch_on_bits(ad_session *session, const ad_bits *bits, ad_launch launch,
     AD_RETURN_IF_ERR(
         ad_session_allocate(session, nbytes, &out->data, &out->owner, err));
     if (session->backend != NULL) {
-        AD_RETURN_IF_ERR(ad_owner_record_stream(bits->owner, session->context,
-                                                session->stream, session->keep,
-                                                err));
+        AD_RETURN_IF_ERR(
+            ad_owner_record_stream(bits->owner, &session->on, err));
     }
     return ad_session_kernel(session, bits->data, out->data, launch, err);
 }
@@ -54,7 +53,7 @@ ad_copy_bits(ad_session *session, const void *source, int64_t from,
 /* --- expanding bits to bytes --------------------------------------------- */
 
 ad_status
-ad_unpack_bits(const ad_bits *bits, const ad_stream_choice *stream,
+ad_unpack_bits(const ad_bits *bits, const ad_stream_ref *stream,
                ad_allocation *out, ad_error *err)
 {
     const ad_launch launch = {
@@ -94,8 +93,8 @@ ad_array_count_nulls_host(const ad_array *array)
 #define SMALL_BITMAP 4096
 
 static ad_status
-count_small(const ad_bits *self, const ad_stream_choice *stream,
-            int64_t *zeros, ad_error *err)
+count_small(const ad_bits *self, const ad_stream_ref *stream, int64_t *zeros,
+            ad_error *err)
 {
     uint8_t bytes[SMALL_BITMAP + 8];
     int64_t first = self->offset / 8;
@@ -125,8 +124,8 @@ reduce_launch(ad_kernel of, int64_t n)
  * before, which are written behind them. */
 static ad_status
 launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
-                const ad_stream_choice *stream, ad_host_block **out,
-                int64_t *n, ad_error *err)
+                const ad_stream_ref *stream, ad_host_block **out, int64_t *n,
+                ad_error *err)
 {
     ad_allocation partial = {0};
     ad_session session;
@@ -160,7 +159,7 @@ launch_and_read(const ad_bits *from, ad_launch launch, const char *operation,
 }
 
 static ad_status
-count_by_kernel(const ad_bits *self, const ad_stream_choice *stream,
+count_by_kernel(const ad_bits *self, const ad_stream_ref *stream,
                 int64_t *zeros, ad_error *err)
 {
     const ad_launch launch = {
@@ -183,7 +182,7 @@ count_by_kernel(const ad_bits *self, const ad_stream_choice *stream,
 ad_status
 ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
                          int64_t offset, int64_t length,
-                         const ad_stream_choice *stream, int64_t *out,
+                         const ad_stream_ref *stream, int64_t *out,
                          ad_error *err)
 {
     const ad_bits self = {
@@ -206,7 +205,7 @@ ad_bitmap_count_zeros_of(const ad_array *array, const void *data,
 }
 
 ad_status
-ad_array_count_nulls(const ad_array *array, const ad_stream_choice *stream,
+ad_array_count_nulls(const ad_array *array, const ad_stream_ref *stream,
                      int64_t *out, ad_error *err)
 {
     const void *validity = ad_array_validity(array);

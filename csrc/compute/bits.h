@@ -25,21 +25,21 @@ typedef struct ad_bits {
 /* Expands bits to bytes of 0 or 1 in new memory on the same device. `stream`
  * may be NULL. */
 AD_MUST_CHECK ad_status ad_unpack_bits(const ad_bits *bits,
-                                       const ad_stream_choice *stream,
+                                       const ad_stream_ref *stream,
                                        ad_allocation *out, ad_error *err);
 
 /* Counts the zeros of a bitmap of `array` (ad_bitmap_count_zeros). The device
  * counts, after the array's event. Blocks. `stream` may be NULL. */
 AD_MUST_CHECK ad_status ad_bitmap_count_zeros_of(
     const ad_array *array, const void *bitmap, int64_t offset, int64_t length,
-    const ad_stream_choice *stream, int64_t *out, ad_error *err);
+    const ad_stream_ref *stream, int64_t *out, ad_error *err);
 
 /* Counts the nulls among the rows of a host array. */
 int64_t ad_array_count_nulls_host(const ad_array *array);
 
 /* Counts the nulls among the rows, on the array's device. Blocks. */
 AD_MUST_CHECK ad_status ad_array_count_nulls(const ad_array *array,
-                                             const ad_stream_choice *stream,
+                                             const ad_stream_ref *stream,
                                              int64_t *out, ad_error *err);
 
 /* Finds the first row of an array on a device whose offset is negative,

@@ -28,7 +28,7 @@ open_runtime(ad_builder *self, ad_error *err)
     AD_RETURN_IF_ERR(
         backend->primary_context(self->device, &session->memory, err));
     AD_RETURN_IF_ERR(
-        ad_stream_own(session->memory, AD_USE_WORK, &session->stream, err));
+        ad_stream_own(session->memory, AD_USE_WORK, &session->on, err));
     self->needs_runtime = false;
     return AD_OK;
 }

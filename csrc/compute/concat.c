@@ -391,7 +391,7 @@ check_devices(const ad_array *arrays, size_t n, ad_error *err)
 }
 
 static ad_session_request
-request_for(const ad_array *array, const ad_stream_choice *stream)
+request_for(const ad_array *array, const ad_stream_ref *stream)
 {
     return ad_session_within(array->memory.device,
                              ad_node_some_buffer(array->node),
@@ -412,8 +412,7 @@ first_with_memory(const ad_concat_job *self)
 
 /* Opens one stream, which waits for the events of all arrays. */
 static ad_status
-open_on_device(ad_concat_job *self, const ad_stream_choice *stream,
-               ad_error *err)
+open_on_device(ad_concat_job *self, const ad_stream_ref *stream, ad_error *err)
 {
     AD_RETURN_IF_ERR(check_devices(self->arrays, self->n, err));
     ad_session_request first = request_for(first_with_memory(self), stream);
@@ -446,8 +445,7 @@ have_other_dictionaries(const ad_array *arrays, size_t n)
 /* Dictionaries are compared by value, which only the host can do. */
 static ad_status
 concat_through_host(ad_schema schema, const ad_array *arrays, size_t n,
-                    const ad_stream_choice *stream, ad_array *out,
-                    ad_error *err)
+                    const ad_stream_ref *stream, ad_array *out, ad_error *err)
 {
     ad_array joined = {0};
     ad_array *copies = calloc(n, sizeof(*copies));
@@ -477,7 +475,7 @@ concat_through_host(ad_schema schema, const ad_array *arrays, size_t n,
 
 ad_status
 ad_concat_on(ad_schema schema, const ad_array *arrays, size_t n,
-             const ad_stream_choice *stream, ad_array *out, ad_error *err)
+             const ad_stream_ref *stream, ad_array *out, ad_error *err)
 {
     ad_concat_job self = {
         .arrays = arrays,

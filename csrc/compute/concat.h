@@ -30,7 +30,7 @@
  * dictionaries contradict each other. AD_ERR_ARROW: invalid offsets, indices,
  * run ends, type ids or views. */
 AD_MUST_CHECK ad_status ad_concat_on(ad_schema schema, const ad_array *arrays,
-                                     size_t n, const ad_stream_choice *stream,
+                                     size_t n, const ad_stream_ref *stream,
                                      ad_array *out, ad_error *err);
 
 static inline ad_status

@@ -69,8 +69,7 @@ ad_nulls_fill(const ad_array *array, const ad_fill *fills, size_t n,
     ad_status status =
         session.backend == NULL
             ? AD_OK
-            : ad_owner_record_stream(target->memory.owner, session.context,
-                                     session.stream, session.keep, err);
+            : ad_owner_record_stream(target->memory.owner, &session.on, err);
     for (size_t i = 0; i < n && status == AD_OK; i++) {
         ad_launch launch = fill_launch(&fills[i], value, size);
         if (launch.numbers[1] == 1) {

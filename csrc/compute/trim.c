@@ -70,7 +70,7 @@ ad_array_is_trimmed(const ad_array *array)
 typedef struct job {
     ad_buffer_map map;
     const ad_array *root;
-    const ad_stream_choice *stream;
+    const ad_stream_ref *stream;
     ad_builder builder;
 } job;
 
@@ -90,9 +90,7 @@ open_session(job *self, const void *data, ad_error *err)
     return self->builder.session.backend == NULL
                ? AD_OK
                : ad_owner_record_stream(root->memory.owner,
-                                        self->builder.session.context,
-                                        self->builder.session.stream,
-                                        self->builder.session.keep, err);
+                                        &self->builder.session.on, err);
 }
 
 /* --- buffers ------------------------------------------------------------- */
@@ -220,7 +218,7 @@ own_new_buffers(job *self, ad_array *root, ad_error *err)
 }
 
 ad_status
-ad_array_trim(const ad_array *array, const ad_stream_choice *stream,
+ad_array_trim(const ad_array *array, const ad_stream_ref *stream,
               ad_array *out, ad_error *err)
 {
     job self = {.map = {take_node}, .root = array, .stream = stream};

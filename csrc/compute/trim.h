@@ -18,7 +18,7 @@ bool ad_array_is_trimmed(const ad_array *array);
  * finding the runs of a slice block on a device. AD_ERR_ARROW: invalid run
  * ends. */
 AD_MUST_CHECK ad_status ad_array_trim(const ad_array *array,
-                                      const ad_stream_choice *stream,
+                                      const ad_stream_ref *stream,
                                       ad_array *out, ad_error *err);
 
 #endif /* AD_COMPUTE_TRIM_H */

@@ -251,7 +251,7 @@ first_element(const ad_tensor *tensor, ad_context context)
 }
 
 static ad_status copy_via_host(const ad_tensor *tensor, ad_device target,
-                               const ad_stream_choice *stream, char order,
+                               const ad_stream_ref *stream, char order,
                                bool is_scattered, ad_tensor_value *out,
                                ad_error *err);
 
@@ -272,7 +272,7 @@ run_work(ad_session *session, const ad_tensor *tensor, char order,
 
 static ad_status
 copy_on_stream(const ad_tensor *tensor, ad_device target,
-               const ad_stream_choice *stream, char order, const blocks *plan,
+               const ad_stream_ref *stream, char order, const blocks *plan,
                way how, ad_tensor_value *out, ad_error *err)
 {
     const ad_session_request request = {
@@ -298,8 +298,8 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
     ad_status status = ad_session_allocate(&session, ad_tensor_nbytes(tensor),
                                            &data, &owner, err);
     if (status == AD_OK && !from_host && !session.to_host) {
-        status = ad_owner_record_stream(tensor->memory.owner, session.context,
-                                        session.stream, session.keep, err);
+        status =
+            ad_owner_record_stream(tensor->memory.owner, &session.on, err);
     }
     if (status == AD_OK) {
         status = run_work(&session, tensor, order, plan, how, data, err);
@@ -327,7 +327,7 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
 
 /* Copies the whole byte range of the elements, with its gaps. */
 static ad_status
-fetch_extent(const ad_tensor *tensor, const ad_stream_choice *stream,
+fetch_extent(const ad_tensor *tensor, const ad_stream_ref *stream,
              ad_tensor_value *out, ad_error *err)
 {
     int64_t low, high, dims[2] = {0, 1};
@@ -353,7 +353,7 @@ fetch_extent(const ad_tensor *tensor, const ad_stream_choice *stream,
 
 /* Makes a contiguous copy in host memory. */
 static ad_status
-contiguous_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
+contiguous_on_host(const ad_tensor *tensor, const ad_stream_ref *stream,
                    char order, ad_tensor_value *out, ad_error *err)
 {
     ad_tensor_value extent;
@@ -375,7 +375,7 @@ contiguous_on_host(const ad_tensor *tensor, const ad_stream_choice *stream,
  * elements are made contiguous there. */
 static ad_status
 copy_via_host(const ad_tensor *tensor, ad_device target,
-              const ad_stream_choice *stream, char order, bool is_scattered,
+              const ad_stream_ref *stream, char order, bool is_scattered,
               ad_tensor_value *out, ad_error *err)
 {
     ad_tensor_value on_host;
@@ -401,7 +401,7 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
 {
     const struct ad_backend *backend;
     ad_context primary;
-    ad_stream stream;
+    ad_stream_ref stream;
     void *data = NULL;
     ad_owner *owner = NULL;
     if (!ad_device_equal(target, AD_CPU)) {
@@ -410,8 +410,8 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
     }
     if (ad_device_traits(target.type) & AD_ALLOCATIONS) {
         AD_RETURN_IF_ERR(ad_stream_own(primary, AD_USE_WORK, &stream, err));
-        AD_RETURN_IF_ERR(ad_device_memory_new(primary, stream, NULL, 0, &data,
-                                              &owner, err));
+        AD_RETURN_IF_ERR(
+            ad_device_memory_new(primary, &stream, 0, &data, &owner, err));
     }
     ad_tensor_set_copy(tensor, order, data,
                        (ad_memory){.owner = owner, .device = target}, out);
@@ -419,9 +419,8 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
 }
 
 static ad_status
-copy_to(const ad_tensor *tensor, ad_device target,
-        const ad_stream_choice *stream, char order, ad_tensor_value *out,
-        ad_error *err)
+copy_to(const ad_tensor *tensor, ad_device target, const ad_stream_ref *stream,
+        char order, ad_tensor_value *out, ad_error *err)
 {
     blocks plan;
     way how;
@@ -468,7 +467,7 @@ copy_to(const ad_tensor *tensor, ad_device target,
 
 ad_status
 ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
-                  const ad_stream_choice *stream, char order, const char *why,
+                  const ad_stream_ref *stream, char order, const char *why,
                   ad_tensor_value *out, ad_error *err)
 {
     AD_RETURN_IF_ERR(copy_to(tensor, target, stream, order, out, err));

@@ -38,7 +38,7 @@
  * the reason for the logger (base/log.h); NULL: another call reports it. */
 AD_MUST_CHECK ad_status ad_tensor_copy_to(const ad_tensor *tensor,
                                           ad_device target,
-                                          const ad_stream_choice *stream,
+                                          const ad_stream_ref *stream,
                                           char order, const char *why,
                                           ad_tensor_value *out, ad_error *err);
 
@@ -54,7 +54,7 @@ AD_MUST_CHECK ad_status ad_tensor_copy_to(const ad_tensor *tensor,
  * the target. */
 AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
                                          ad_device target,
-                                         const ad_stream_choice *stream,
+                                         const ad_stream_ref *stream,
                                          ad_array *out, ad_error *err);
 
 /* How memory on `found` becomes memory on `target`. */
@@ -90,7 +90,7 @@ typedef struct ad_array_move {
  * once the call has returned. */
 AD_MUST_CHECK ad_status ad_array_move_begin(const ad_array *array,
                                             bool is_borrowed, ad_device target,
-                                            const ad_stream_choice *stream,
+                                            const ad_stream_ref *stream,
                                             ad_array_move *out, ad_error *err);
 
 /* Call exactly one of these for each move. The first waits for an array in
@@ -106,7 +106,7 @@ void ad_array_move_drop(ad_array_move *move);
 AD_MUST_CHECK ad_status ad_read_device(ad_device device, const void *data,
                                        ad_owner *owner, uint64_t offset,
                                        size_t nbytes, ad_sync *sync,
-                                       const ad_stream_choice *stream,
-                                       void *out, ad_error *err);
+                                       const ad_stream_ref *stream, void *out,
+                                       ad_error *err);
 
 #endif /* AD_COPY_COPY_H */

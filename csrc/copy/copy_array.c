@@ -314,8 +314,7 @@ record_stream(const job *self, const ad_array *array, ad_error *err)
         ad_is_host_memory(array->memory.device)) {
         return AD_OK;
     }
-    return ad_owner_record_stream(array->memory.owner, session->context,
-                                  session->stream, session->keep, err);
+    return ad_owner_record_stream(array->memory.owner, &session->on, err);
 }
 
 static ad_status
@@ -393,7 +392,7 @@ job_clear(job *self)
  * the other from it. */
 static ad_status
 copy_via_host(const ad_array *array, ad_device target,
-              const ad_stream_choice *stream, ad_array *out, ad_error *err)
+              const ad_stream_ref *stream, ad_array *out, ad_error *err)
 {
     ad_array on_host;
     AD_RETURN_IF_ERR(ad_array_copy_to(array, AD_CPU, NULL, &on_host, err));
@@ -424,7 +423,7 @@ hand_over_staging(job *self, ad_array_move *ahead)
  * that the memory has been written, also where it is host memory. */
 static ad_status
 copy_on_stream(const ad_array *array, ad_device target,
-               const ad_stream_choice *stream, bool is_borrowed,
+               const ad_stream_ref *stream, bool is_borrowed,
                ad_array_move *ahead, ad_array *out, ad_error *err)
 {
     const ad_session_request request = {
@@ -451,10 +450,10 @@ copy_on_stream(const ad_array *array, ad_device target,
     /* The plan reads sizes in this session if no stream was given and the
      * stream runs on the source's device. Otherwise it opens a session of its
      * own, because work on the caller's stream may take long. */
-    bool is_given = stream != NULL && stream->is_given;
+    bool is_given = ad_stream_is_given(stream);
     bool reads = !is_given && self.session.backend != NULL &&
                  ad_device_equal(self.session.source.device,
-                                 self.session.context.device);
+                                 self.session.on.context.device);
     ad_status status =
         ad_plan_make(array, reads ? &self.session : NULL, &self.plan, err);
     if (status == AD_OK) {
@@ -484,7 +483,7 @@ copy_on_stream(const ad_array *array, ad_device target,
 }
 
 static ad_status
-copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
+copy(const ad_array *array, ad_device target, const ad_stream_ref *stream,
      bool is_borrowed, ad_array_move *ahead, ad_array *out, ad_error *err)
 {
     ad_error unused;
@@ -499,7 +498,7 @@ copy(const ad_array *array, ad_device target, const ad_stream_choice *stream,
 
 ad_status
 ad_array_copy_to(const ad_array *array, ad_device target,
-                 const ad_stream_choice *stream, ad_array *out, ad_error *err)
+                 const ad_stream_ref *stream, ad_array *out, ad_error *err)
 {
     return copy(array, target, stream, true, NULL, out, err);
 }
@@ -520,7 +519,7 @@ ad_move_for(ad_device found, ad_device target)
 
 ad_status
 ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
-                    const ad_stream_choice *stream, ad_array_move *out,
+                    const ad_stream_ref *stream, ad_array_move *out,
                     ad_error *err)
 {
     ad_move how = ad_move_for(array->memory.device, target);
@@ -551,7 +550,7 @@ ad_array_move_drop(ad_array_move *self)
         ad_defer_release(ad_owner_ref(self->staging != NULL
                                           ? self->staging
                                           : self->array.memory.owner),
-                         sync->context, syncs, 1);
+                         sync->on.context, syncs, 1);
     }
     ad_owner_unref(self->staging);
     self->staging = NULL;

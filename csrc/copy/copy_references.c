@@ -399,7 +399,7 @@ ad_sizes_are_on_host(const ad_array *view, const void *data, bool *out,
         return AD_OK;
     }
     if (view->memory.sync != NULL) {
-        hint.handle = view->memory.sync->context.handle;
+        hint.handle = view->memory.sync->on.context.handle;
     }
     AD_RETURN_IF_ERR(ad_backend_open(view->memory.device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->classify(data, hint, &info, err));

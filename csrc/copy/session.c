@@ -68,8 +68,8 @@ source_context(const struct ad_backend *backend,
     char name[AD_DEVICE_NAME_SIZE];
     ad_context hint = {.device = request->source};
     if (request->sync != NULL &&
-        ad_device_equal(request->sync->context.device, hint.device)) {
-        hint.handle = request->sync->context.handle;
+        ad_device_equal(request->sync->on.context.device, hint.device)) {
+        hint.handle = request->sync->on.context.handle;
     }
     if (request->data == NULL && hint.handle != NULL) {
         *out = hint;
@@ -132,19 +132,16 @@ static ad_status
 choose_stream(ad_session *self, const ad_session_request *request,
               ad_context expected, ad_error *err)
 {
-    ad_stream_choice choice;
+    ad_stream_ref current;
     self->use = use_of(self, request);
-    self->is_own_stream =
-        (request->stream == NULL || !request->stream->is_given) &&
-        !ad_stream_current(expected.device, &choice);
+    self->is_own_stream = !ad_stream_is_given(request->stream) &&
+                          !ad_stream_current(expected.device, &current);
     AD_RETURN_IF_ERR(ad_stream_choose(expected, request->stream, self->use,
-                                      &choice, &self->context, err));
-    self->stream = choice.stream;
-    self->keep = choice.keep;
+                                      &self->on, err));
     /* arrowdev's own stream is never captured, see ad_stream_own(). */
     if (!self->is_own_stream) {
-        AD_RETURN_IF_ERR(ad_stream_require_no_capture(
-            self->context, self->stream, request->operation, err));
+        AD_RETURN_IF_ERR(
+            ad_stream_require_no_capture(&self->on, request->operation, err));
     }
     return ad_sync_require_no_capture(request->sync, request->operation, err);
 }
@@ -155,7 +152,7 @@ static bool
 is_foreign_context(const ad_session *self)
 {
     return (ad_device_traits(self->source.device.type) & AD_QUEUES) != 0 &&
-           self->source.handle != self->context.handle;
+           self->source.handle != self->on.context.handle;
 }
 
 /* The current stream of the thread, or of the target, cannot access the
@@ -165,7 +162,7 @@ static ad_status
 cross_contexts(ad_session *self, const ad_session_request *request,
                bool *is_open, ad_error *err)
 {
-    bool is_given = request->stream != NULL && request->stream->is_given;
+    bool is_given = ad_stream_is_given(request->stream);
     bool stays = is_cpu(request->target) ||
                  ad_device_equal(request->source, request->target);
     if (is_open != NULL && (is_given ? !is_cpu(request->target) : !stays)) {
@@ -173,10 +170,8 @@ cross_contexts(ad_session *self, const ad_session_request *request,
         return AD_OK;
     }
     if (!is_given && stays) {
-        self->context = self->source;
-        self->keep = NULL;
         self->is_own_stream = true;
-        return ad_stream_own(self->source, self->use, &self->stream, err);
+        return ad_stream_own(self->source, self->use, &self->on, err);
     }
     return ad_fail_on(
         err, request->source, "stream",
@@ -200,11 +195,11 @@ order_after(const ad_session *self, ad_sync *sync, const char *operation,
     /* No stream waits for an event of another runtime, whose pinned memory
      * this one may copy. The stream for reads waits for no event of others. */
     if (sync != NULL &&
-        (ad_backend_for(sync->context.device.type) != self->backend ||
+        (ad_backend_for(sync->on.context.device.type) != self->backend ||
          is_on_stream_for_reads(self))) {
         return ad_sync_wait(sync, operation, err);
     }
-    return ad_sync_order(sync, &self->context, self->stream, operation, err);
+    return ad_sync_order(sync, &self->on, operation, err);
 }
 
 /* Opens the runtime that does the work. Without one, the error names the
@@ -271,11 +266,11 @@ open_session(const ad_session_request *request, bool *is_open, ad_session *out,
         }
     }
     if (!ad_is_host_memory(request->target)) {
-        out->target = out->context;
+        out->target = out->on.context;
     }
     if (!is_cpu(request->target)) {
         out->memory.device = request->target;
-        out->memory.handle = out->context.handle;
+        out->memory.handle = out->on.context.handle;
     }
     if (out->reading == AD_READS_BORROWED ||
         (ad_is_host_memory(request->source) &&
@@ -324,15 +319,14 @@ ad_session_use(ad_session *self, const ad_session_request *memory,
     if (memory->data != NULL &&
         (ad_device_traits(memory->source.type) & AD_QUEUES) != 0) {
         AD_RETURN_IF_ERR(source_context(self->backend, memory, &context, err));
-        if (context.handle != self->context.handle) {
+        if (context.handle != self->on.context.handle) {
             return fail_context(memory, err);
         }
     }
     AD_RETURN_IF_ERR(
         ad_sync_require_no_capture(memory->sync, memory->operation, err));
     AD_RETURN_IF_ERR(order_after(self, memory->sync, memory->operation, err));
-    return ad_owner_record_stream(owner, self->context, self->stream,
-                                  self->keep, err);
+    return ad_owner_record_stream(owner, &self->on, err);
 }
 
 /* --- operations ---------------------------------------------------------- */
@@ -349,11 +343,11 @@ query_stream(ad_session *self, ad_error *err)
     /* An idle stream of the user's may still wait for the legacy stream, and
      * only an event shows that. */
     if (self->is_own_stream &&
-        self->backend->stream_is_idle(self->context, self->stream)) {
+        self->backend->stream_is_idle(self->on.context, self->on.stream)) {
         self->activity = AD_STREAM_IDLE;
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
+    AD_RETURN_IF_ERR(ad_sync_record(&self->on, &sync, err));
     ad_status status = ad_sync_query_soon(sync, &is_idle, err);
     ad_sync_unref(sync);
     if (status == AD_OK) {
@@ -371,8 +365,8 @@ ad_session_allocate(ad_session *self, int64_t nbytes, void **data,
         AD_RETURN_IF_ERR(query_stream(self, err));
     }
     if (!is_cpu(self->memory.device)) {
-        return ad_device_memory_new(self->memory, self->stream, self->keep,
-                                    nbytes, data, owner, err);
+        return ad_device_memory_new(self->memory, &self->on, nbytes, data,
+                                    owner, err);
     }
     ad_host_block *memory;
     AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
@@ -396,7 +390,7 @@ static void
 drop_last_event(ad_session *self)
 {
     if (self->last.handle != NULL) {
-        self->backend->event_destroy(self->context, self->last);
+        self->backend->event_destroy(self->on.context, self->last);
         self->last = (ad_event){NULL};
     }
 }
@@ -415,9 +409,10 @@ enqueue(ad_session *self, const ad_block_copy *copy, ad_error *err)
     const struct ad_backend *backend = self->backend;
     drop_last_event(self);
     return (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
-               ? backend->copy_with_event(self->context, self->stream, copy,
-                                          self->to_host, &self->last, err)
-               : backend->copy(self->context, self->stream, copy, err);
+               ? backend->copy_with_event(self->on.context, self->on.stream,
+                                          copy, self->to_host, &self->last,
+                                          err)
+               : backend->copy(self->on.context, self->on.stream, copy, err);
 }
 
 /* A copy may block where the runtime stages memory. It also may where the
@@ -428,7 +423,7 @@ may_block_in_copy(const ad_session *self)
 {
     return (self->backend->capabilities & AD_CAP_STAGES) != 0 ||
            (self->progress == AD_SESSION_OPEN &&
-            ad_backend_wait_helps(self->backend, self->context.device.id));
+            ad_backend_wait_helps(self->backend, self->on.context.device.id));
 }
 
 /* A blocking copy cannot be interrupted, so the host first waits for the
@@ -442,7 +437,7 @@ wait_before_copy(ad_session *self, ad_error *err)
         is_on_stream_for_reads(self) || !may_block_in_copy(self)) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_sync_record(self->context, self->stream, &sync, err));
+    AD_RETURN_IF_ERR(ad_sync_record(&self->on, &sync, err));
     ad_status status = ad_sync_wait(sync, "a copy to the host", err);
     ad_sync_unref(sync);
     if (status == AD_OK) {
@@ -463,7 +458,7 @@ stage(ad_session *self, ad_block_copy *copy, ad_error *err)
         AD_RETURN_IF_ERR(query_stream(self, err));
     }
     return self->reading != AD_READS_FREELY && self->activity == AD_STREAM_BUSY
-               ? ad_staging_add(&self->staging, self->context, copy,
+               ? ad_staging_add(&self->staging, self->on.context, copy,
                                 self->reading == AD_READS_PAGEABLE, err)
                : AD_OK;
 }
@@ -523,7 +518,7 @@ ad_session_items(const ad_session *self, const ad_launch *launch)
     if (self->backend == NULL) {
         return 1;
     }
-    return self->backend->runs_on_host(self->context.device.id)
+    return self->backend->runs_on_host(self->on.context.device.id)
                ? tasks_for(*launch)
                : ad_kernel_n_items(launch);
 }
@@ -538,9 +533,9 @@ launch_on_device(ad_session *self, const ad_launch *launch, ad_error *err)
     void *saved = ad_wait_begin();
     ad_status status =
         (backend->capabilities & AD_CAP_WORK_HAS_EVENT) != 0
-            ? backend->launch_with_event(self->context, self->stream, launch,
-                                         &self->last, err)
-            : backend->launch(self->context, self->stream, launch, err);
+            ? backend->launch_with_event(self->on.context, self->on.stream,
+                                         launch, &self->last, err)
+            : backend->launch(self->on.context, self->on.stream, launch, err);
     ad_wait_end(saved);
     return status;
 }
@@ -578,7 +573,7 @@ defer_release(const ad_session *self, ad_owner *owner, ad_sync *sync)
 {
     if (owner != NULL) {
         ad_sync *const syncs[] = {ad_sync_ref(sync)};
-        ad_defer_release(ad_owner_ref(owner), self->context, syncs,
+        ad_defer_release(ad_owner_ref(owner), self->on.context, syncs,
                          sync != NULL);
     }
 }
@@ -613,7 +608,7 @@ void *
 ad_session_pinned(ad_session *self, int64_t nbytes)
 {
     return self->backend != NULL && is_cpu(self->memory.device)
-               ? ad_staging_pinned(&self->staging, self->context,
+               ? ad_staging_pinned(&self->staging, self->on.context,
                                    (size_t)nbytes)
                : NULL;
 }
@@ -634,7 +629,7 @@ finish_reading(ad_session *self, ad_owner *host, ad_sync *sync, ad_error *err)
         keep_until_read(self, host, sync);
     } else if (is_awaited(self)) {
         ad_status status =
-            self->backend->runs_on_host(self->context.device.id)
+            self->backend->runs_on_host(self->on.context.device.id)
                 ? ad_sync_wait_briefly(sync, err)
                 : ad_sync_wait(sync, "a copy from the host", err);
         /* ad_session_abandon() does not repeat an interrupted wait. */
@@ -657,9 +652,8 @@ record_end(ad_session *self, ad_sync **out, ad_error *err)
 {
     ad_event last = self->last;
     self->last = (ad_event){NULL};
-    return last.handle != NULL
-               ? ad_sync_adopt(self->context, self->stream, last, out, err)
-               : ad_sync_record(self->context, self->stream, out, err);
+    return last.handle != NULL ? ad_sync_adopt(&self->on, last, out, err)
+                               : ad_sync_record(&self->on, out, err);
 }
 
 void
@@ -667,7 +661,7 @@ ad_session_begin_calls(const ad_session *self)
 {
     if (self->is_own_stream) {
         ad_deferred_drain();
-        ad_deferred_begin_calls(self->context);
+        ad_deferred_begin_calls(self->on.context);
     }
 }
 
@@ -675,7 +669,7 @@ void
 ad_session_end_calls(const ad_session *self)
 {
     if (self->is_own_stream) {
-        ad_deferred_end_calls(self->context);
+        ad_deferred_end_calls(self->on.context);
     }
 }
 
@@ -732,7 +726,7 @@ ad_session_abandon(ad_session *self, ad_owner *source, ad_owner *host,
     drop_last_event(self);
     ad_sync_unref(self->end);
     self->end = NULL;
-    if (ad_sync_record(self->context, self->stream, &sync, NULL) != AD_OK) {
+    if (ad_sync_record(&self->on, &sync, NULL) != AD_OK) {
         sync = NULL;
     }
     /* Borrowed memory must not be read after the return, also after a
@@ -773,9 +767,7 @@ ad_session_read(const ad_session *self, ad_owner *source, const void *data,
 {
     ad_session reading = {
         .backend = self->backend,
-        .context = self->context,
-        .stream = self->stream,
-        .keep = self->keep,
+        .on = self->on,
         .source = self->source,
         .target = host_context(),
         .memory = host_context(),
@@ -810,7 +802,7 @@ ad_session_read(const ad_session *self, ad_owner *source, const void *data,
 ad_status
 ad_read_device(ad_device device, const void *data, ad_owner *source,
                uint64_t offset, size_t nbytes, ad_sync *sync,
-               const ad_stream_choice *stream, void *out, ad_error *err)
+               const ad_stream_ref *stream, void *out, ad_error *err)
 {
     const ad_session_request request = {
         .source = device,

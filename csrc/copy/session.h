@@ -16,8 +16,8 @@ typedef struct ad_session_request {
     ad_sync *sync;       /* of the source */
     bool others_pending; /* memory for ad_session_use() is not ready */
     ad_device target;
-    const ad_stream_choice *stream; /* may be NULL */
-    bool non_blocking;              /* the host does not wait, see to_host */
+    const ad_stream_ref *stream; /* may be NULL */
+    bool non_blocking;           /* the host does not wait, see to_host */
     bool is_borrowed; /* CPU memory may change once the call has returned */
     const char *operation; /* for messages: "a copy" */
 } ad_session_request;
@@ -52,10 +52,8 @@ typedef enum ad_session_progress {
 
 typedef struct ad_session {
     const struct ad_backend *backend; /* NULL: host to host */
-    ad_context context;               /* where `stream` runs */
-    ad_stream stream;
-    ad_owner *keep;     /* owner of the stream; borrowed, may be NULL */
-    bool is_own_stream; /* of arrowdev's own, for `use` */
+    ad_stream_ref on;                 /* the stream; its object is borrowed */
+    bool is_own_stream;               /* of arrowdev's own, for `use` */
     ad_stream_use use;
     ad_context source; /* for spans; AD_CPU: host memory */
     ad_context target;
@@ -80,7 +78,7 @@ typedef struct ad_allocation {
 /* A request for work from memory of `device` to memory of the same device. */
 static inline ad_session_request
 ad_session_within(ad_device device, const void *data, ad_sync *sync,
-                  const ad_stream_choice *stream, const char *operation)
+                  const ad_stream_ref *stream, const char *operation)
 {
     return (ad_session_request){
         .source = device,

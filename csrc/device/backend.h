@@ -380,6 +380,15 @@ ad_backend_in_use(int32_t device_type)
     return known != NULL ? known : ad_backend_take_in_use(device_type);
 }
 
+/* The device with the main type of its runtime: "cuda" for pinned and managed
+ * memory, too. */
+static inline ad_device
+ad_device_of_runtime(ad_device device)
+{
+    const int32_t main_type = ad_backend_for(device.type)->device_types[0];
+    return (ad_device){main_type != 0 ? main_type : device.type, device.id};
+}
+
 /* Is this a forked child of the process that loaded the backend? Its memory,
  * streams and events are the parent's then, and are dropped without a call. */
 bool ad_backend_is_forked(int32_t device_type);

@@ -32,14 +32,11 @@ typedef struct entry {
     bool is_abandoned;
     unsigned n_failures;
     ad_owner *owner;
-    ad_context context;
-    bool is_ready; /* nothing is waited for but another thread */
-    bool is_late;  /* syncs[0] is to be recorded on this stream, once it is not
-                     being captured */
-    ad_stream stream;
-    ad_owner *keep;              /* of the stream */
-    ad_stream_identity identity; /* of the stream */
-    size_t n; /* 0: is_ready, or the context has to be idle */
+    ad_stream_ref on; /* of a late entry, owns `keep`; else only the context */
+    bool is_ready;    /* nothing is waited for but another thread */
+    bool is_late;     /* syncs[0] is to be recorded on the stream, once it is
+                         not being captured */
+    size_t n;         /* 0: is_ready, or the context has to be idle */
     ad_sync *syncs[];
 } entry;
 
@@ -91,7 +88,7 @@ static AD_THREAD_LOCAL ad_context calls_context;
 static bool
 is_at(const entry *e, ad_device device)
 {
-    ad_device mine = ad_device_of_runtime(e->context.device);
+    ad_device mine = ad_device_of_runtime(e->on.context.device);
     device = ad_device_of_runtime(device);
     return mine.type == device.type &&
            (mine.id == device.id || mine.id < 0 || device.id < 0);
@@ -171,19 +168,20 @@ record_late(entry *e, ad_error *err)
 {
     const struct ad_backend *backend;
     bool is_captured;
-    AD_RETURN_IF_ERR(ad_backend_open(e->context.device.type, &backend, err));
-    if (!ad_stream_is_same(e->context, e->stream, e->identity)) {
+    AD_RETURN_IF_ERR(
+        ad_backend_open(e->on.context.device.type, &backend, err));
+    if (!ad_stream_exists(&e->on)) {
         return ad_fail(err, AD_ERR_DEVICE, NULL, NULL,
                        "the stream that used the memory is destroyed");
     }
-    AD_RETURN_IF_ERR(backend->stream_is_capturing(e->context, e->stream,
+    AD_RETURN_IF_ERR(backend->stream_is_capturing(e->on.context, e->on.stream,
                                                   &is_captured, err));
     /* The capture may end between the two queries. */
     if (is_captured) {
-        AD_RETURN_IF_ERR(ad_stream_require_no_capture(e->context, e->stream,
-                                                      "a release", err));
+        AD_RETURN_IF_ERR(
+            ad_stream_require_no_capture(&e->on, "a release", err));
     }
-    AD_RETURN_IF_ERR(ad_sync_record(e->context, e->stream, &e->syncs[0], err));
+    AD_RETURN_IF_ERR(ad_sync_record(&e->on, &e->syncs[0], err));
     e->is_late = false;
     return AD_OK;
 }
@@ -199,7 +197,7 @@ wait_for_event(ad_sync *sync, mode how, ad_error *err)
     return status == AD_OK || status == AD_ERR_INTERRUPTED ||
                    how == WAIT_FOR_EVENTS
                ? status
-               : wait_for_context(sync->context, how, err);
+               : wait_for_context(sync->on.context, how, err);
 }
 
 static ad_status
@@ -218,7 +216,7 @@ wait_for(entry *e, mode how, ad_error *err)
         return AD_OK;
     }
     if (e->n == 0) {
-        return wait_for_context(e->context, how, err);
+        return wait_for_context(e->on.context, how, err);
     }
     ad_status status = e->is_late ? record_late(e, err) : AD_OK;
     if (status == AD_OK) {
@@ -226,17 +224,14 @@ wait_for(entry *e, mode how, ad_error *err)
     }
     return how == WAIT_FOR_EVENTS || ad_error_has_reason(err, "capture")
                ? status
-               : wait_for_context(e->context, how, err);
+               : wait_for_context(e->on.context, how, err);
 }
 
 static bool
 is_of_busy_stream(const busy_streams *busy, const ad_sync *sync)
 {
     for (size_t i = 0; i < busy->n; i++) {
-        const ad_sync *other = busy->events[i];
-        if (sync->is_own && sync->stream.handle == other->stream.handle &&
-            sync->thread == other->thread &&
-            ad_context_equal(sync->context, other->context)) {
+        if (sync->is_own && ad_stream_equal(&sync->on, &busy->events[i]->on)) {
             return true;
         }
     }
@@ -246,7 +241,7 @@ is_of_busy_stream(const busy_streams *busy, const ad_sync *sync)
 static unsigned int
 n_refused(const entry *e)
 {
-    return ad_backend_for(e->context.device.type)->n_refused();
+    return ad_backend_for(e->on.context.device.type)->n_refused();
 }
 
 /* A failure that lasts is counted. These do not: a stream is captured for a
@@ -405,7 +400,7 @@ context_of_pass(const entry *first)
     for (const entry *e = first; e != NULL && has_several;
          e = e->next_in_pass) {
         if (e->n > 0 && !e->is_late && e->syncs[0]->is_own) {
-            return &e->syncs[0]->context;
+            return &e->syncs[0]->on.context;
         }
     }
     return NULL;
@@ -450,7 +445,7 @@ drain_outside_calls(size_t max, const ad_device *device, mode how,
             progress = true;
             atomic_fetch_sub(&n_deferred, is_polled(e) ? 1 : 0);
             release(e->owner, e->syncs, e->is_late ? 0 : e->n);
-            ad_owner_unref(e->keep);
+            ad_owner_unref(e->on.keep);
         }
         /* A release or a signal handler forked, and this is the child. All
          * entries belong to the parent. */
@@ -639,7 +634,7 @@ append(entry *e)
     ad_error ignored;
     pthread_mutex_lock(&lock);
     const bool is_ready = e->is_ready;
-    if (e->n == 0 && !is_ready && !can_be_idle(e->context)) {
+    if (e->n == 0 && !is_ready && !can_be_idle(e->on.context)) {
         e->next = kept;
         kept = e;
         pthread_mutex_unlock(&lock);
@@ -664,7 +659,7 @@ new_entry(ad_owner *owner, ad_context context, size_t n)
     (void)ad_process_add_child_hook(&child_hook);
     entry *e = malloc(sizeof(*e) + n * sizeof(e->syncs[0]));
     if (e != NULL) {
-        *e = (entry){.owner = owner, .context = context, .n = n};
+        *e = (entry){.owner = owner, .on.context = context, .n = n};
     }
     return e;
 }
@@ -696,15 +691,14 @@ ad_release_elsewhere(ad_owner *owner, ad_context context)
 }
 
 void
-ad_defer_release_late(ad_owner *owner, ad_context context, ad_stream stream,
-                      ad_owner *keep)
+ad_defer_release_late(ad_owner *owner, const ad_stream_ref *on)
 {
-    entry *e = new_entry(owner, context, 1);
+    entry *e = new_entry(owner, on->context, 1);
     if (e != NULL) {
         e->is_late = true;
-        e->stream = stream;
-        e->keep = ad_owner_ref(keep);
-        e->identity = ad_stream_identify(context, stream, keep);
+        e->on = *on;
+        (void)ad_owner_ref(on->keep);
+        ad_stream_identify(&e->on);
         append(e);
     }
 }

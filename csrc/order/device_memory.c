@@ -27,14 +27,14 @@ memory_destroy(ad_owner *base)
     ad_device_memory *self = (ad_device_memory *)base;
     if (self->data != NULL &&
         !ad_backend_is_forked(self->context.device.type)) {
-        if (!ad_device_memory_free(self->context, self->stream, self->data,
+        if (!ad_device_memory_free(self->context, self->on.stream, self->data,
                                    self->nbytes)) {
             ad_release_elsewhere(base, self->context);
             return;
         }
-        ad_stream_note_free(self->context, self->stream);
+        ad_stream_note_free(&self->on);
     }
-    ad_owner_unref(self->keep);
+    ad_owner_unref(self->on.keep);
     free(self);
 }
 
@@ -56,7 +56,7 @@ allocate(const struct ad_backend *backend, ad_device_memory *self,
          ad_error *err)
 {
     void *saved = ad_wait_begin();
-    ad_status status = backend->allocate(self->context, self->stream,
+    ad_status status = backend->allocate(self->context, self->on.stream,
                                          self->nbytes, &self->data, err);
     ad_wait_end(saved);
     if (status != AD_OK) {
@@ -88,7 +88,7 @@ allocate_or_drain(const struct ad_backend *backend, ad_device_memory *self,
 }
 
 ad_status
-ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
+ad_device_memory_new(ad_context context, const ad_stream_ref *on,
                      int64_t nbytes, void **out, ad_owner **owner,
                      ad_error *err)
 {
@@ -113,14 +113,13 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     bool is_ordered =
         (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0 &&
         context.device.type == backend->device_types[0];
-    ad_stream_choice free_stream = {is_ordered, stream, keep};
-    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(ad_device_memory),
-                                           &memory_ops, context, &free_stream,
-                                           &inner, &outer, err));
+    AD_RETURN_IF_ERR(
+        ad_device_owner_alloc(sizeof(ad_device_memory), &memory_ops, context,
+                              is_ordered ? on : NULL, &inner, &outer, err));
     ad_device_memory *self = (ad_device_memory *)inner;
     self->context = context;
-    self->stream = stream;
-    self->keep = ad_owner_ref(keep);
+    self->on = *on;
+    (void)ad_owner_ref(on->keep);
     self->data = NULL;
     self->nbytes = (size_t)nbytes;
     ad_status status = allocate_or_drain(backend, self, err);
@@ -129,9 +128,8 @@ ad_device_memory_new(ad_context context, ad_stream stream, ad_owner *keep,
     }
     /* A free in order follows the work on the stream, except on a per-thread
      * stream, which only this thread can name. */
-    if (status == AD_OK &&
-        (!is_ordered || ad_stream_is_per_thread(context.device, stream))) {
-        status = ad_owner_record_stream(outer, context, stream, keep, err);
+    if (status == AD_OK && (!is_ordered || on->kind == AD_REF_PER_THREAD)) {
+        status = ad_owner_record_stream(outer, on, err);
     }
     if (status != AD_OK) {
         ad_owner_unref(outer);

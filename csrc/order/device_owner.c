@@ -23,12 +23,8 @@ typedef enum stream_work {
 typedef struct recorded_stream {
     /* Immutable after publication, until the release, but for `work`. */
     struct recorded_stream *next;
-    ad_context context;
-    ad_stream stream;
-    uint64_t thread; /* owner of a per-thread default stream; else 0 */
+    ad_stream_ref on; /* owns `keep` */
     _Atomic(stream_work) work;
-    ad_owner *keep;
-    ad_stream_identity identity;
 } recorded_stream;
 
 typedef struct device_owner {
@@ -37,29 +33,14 @@ typedef struct device_owner {
     bool is_behind_inner; /* in the allocation of `inner`, which frees it */
     ad_device_memory *memory; /* `inner`, if arrowdev allocated it */
     ad_context context;
-    bool has_free_stream;
-    ad_stream free_stream;
-    uint64_t free_stream_thread; /* as recorded_stream.thread */
-    ad_owner *free_stream_keep;
-    ad_stream_identity free_stream_identity;
-    bool has_exempt;
-    ad_stream exempt;
-    ad_context exempt_context;
-    uint64_t exempt_thread; /* as recorded_stream.thread */
-    ad_stream_identity exempt_identity;
-    unsigned generation;                /* of the process that made it */
+    ad_stream_ref free_stream; /* may be none; owns `keep` */
+    ad_stream_ref producer;    /* may be none; its uses are not recorded */
+    unsigned generation;       /* of the process that made it */
     _Atomic(recorded_stream *) streams; /* only grows; there is no lock */
     atomic_uint n_streams;              /* at least their number */
     recorded_stream inline_streams[N_INLINE_STREAMS];
     ad_leaf leaf;
 } device_owner;
-
-static uint64_t
-thread_of(ad_context context, ad_stream stream)
-{
-    return ad_stream_is_per_thread(context.device, stream) ? ad_thread_number()
-                                                           : 0;
-}
 
 /* --- release ------------------------------------------------------------- */
 
@@ -70,7 +51,7 @@ drop_streams(device_owner *self)
     for (recorded_stream *r = atomic_load(&self->streams); r != NULL;
          r = next) {
         next = r->next;
-        ad_owner_unref(r->keep);
+        ad_owner_unref(r->on.keep);
         if (r < self->inline_streams ||
             r >= self->inline_streams + N_INLINE_STREAMS) {
             free(r);
@@ -78,42 +59,37 @@ drop_streams(device_owner *self)
     }
 }
 
-/* The context of the free stream. False where there is no free stream, or this
- * thread cannot name it. */
+/* The free stream with its context. False where there is no free stream, or
+ * this thread cannot name it. */
 static bool
-find_free_stream_context(const device_owner *self, ad_context *out)
+find_free_stream(const device_owner *self, ad_stream_ref *out)
 {
     const struct ad_backend *backend;
-    *out = self->context;
-    if (!self->has_free_stream ||
-        (self->free_stream_thread != 0 &&
-         self->free_stream_thread != ad_thread_number())) {
+    if (!ad_stream_is_given(&self->free_stream) ||
+        !ad_stream_is_here(&self->free_stream)) {
         return false;
     }
-    return out->handle != NULL ||
-           (ad_backend_open(out->device.type, &backend, NULL) == AD_OK &&
-            backend->stream_context(self->free_stream, *out, out, NULL) ==
-                AD_OK);
+    *out = self->free_stream;
+    out->context = self->context;
+    out->has_context = true;
+    return self->context.handle != NULL ||
+           (ad_backend_open(self->context.device.type, &backend, NULL) ==
+                AD_OK &&
+            ad_stream_resolve(out, backend, self->context, NULL) == AD_OK);
 }
 
-/* The number of a default stream names a different stream in each context. */
-static bool
-is_in_free_context(const device_owner *self, const recorded_stream *wanted)
-{
-    ad_context context = self->context;
-    return !ad_stream_is_default(wanted->context.device, wanted->stream) ||
-           (find_free_stream_context(self, &context) &&
-            context.handle == wanted->context.handle);
-}
-
+/* Another thread may release the memory, so no per-thread stream counts. */
 static bool
 is_free_stream(const device_owner *self, const recorded_stream *r)
 {
-    return self->has_free_stream && r->thread == 0 &&
-           self->free_stream.handle == r->stream.handle &&
-           ad_device_equal(ad_device_of_runtime(self->context.device),
-                           ad_device_of_runtime(r->context.device)) &&
-           is_in_free_context(self, r);
+    ad_stream_ref found;
+    return ad_stream_is_given(&self->free_stream) &&
+           r->on.kind != AD_REF_PER_THREAD &&
+           self->free_stream.stream.handle == r->on.stream.handle &&
+           (r->on.kind != AD_REF_DEFAULT
+                ? ad_stream_equal(&self->free_stream, &r->on)
+                : find_free_stream(self, &found) &&
+                      ad_stream_equal(&found, &r->on));
 }
 
 static bool
@@ -131,23 +107,28 @@ is_only_on_free_stream(const device_owner *self)
 static bool
 is_free_stream_captured(const device_owner *self)
 {
-    ad_context context;
-    return find_free_stream_context(self, &context) &&
-           ad_stream_is_captured(&context, self->free_stream);
+    ad_stream_ref found;
+    return find_free_stream(self, &found) && ad_stream_is_captured(&found);
 }
 
-/* The stream on which an event marks the end of the work. Another thread's
- * per-thread stream has no name here. The legacy stream waits for it, but
- * nothing promises that for a thread that has ended. */
+/* The stream on which an event marks the end of the work, in a known context.
+ * Another thread's per-thread stream has no name here. The legacy stream waits
+ * for it, but nothing promises that for a thread that has ended. */
 static bool
-find_stream(const recorded_stream *r, ad_stream *out)
+find_stream(const ad_stream_ref *used, ad_stream_ref *out)
 {
-    *out = r->stream;
-    if (r->thread == 0 || r->thread == ad_thread_number()) {
-        return true;
+    const struct ad_backend *backend;
+    *out = *used;
+    if (!ad_stream_is_here(used)) {
+        *out = ad_stream_named(
+            used->context, ad_stream_legacy(used->context.device), used->keep);
     }
-    *out = ad_stream_legacy(r->context.device);
-    return ad_thread_is_there(r->thread);
+    return (ad_stream_is_here(used) || ad_thread_is_there(used->thread)) &&
+           ad_backend_open(used->context.device.type, &backend, NULL) ==
+               AD_OK &&
+           ad_stream_exists(used) &&
+           (used->context.handle != NULL ||
+            ad_stream_resolve(out, backend, used->context, NULL) == AD_OK);
 }
 
 /* Work on a captured stream runs whenever the graph is launched, and no event
@@ -159,34 +140,27 @@ static bool
 record_event(const device_owner *self, recorded_stream *r,
              bool is_free_captured, ad_sync **out)
 {
-    ad_context context = r->context;
-    const struct ad_backend *backend;
-    ad_stream stream;
+    ad_stream_ref on;
     ad_error err = {.status = AD_OK};
-    if (!find_stream(r, &stream) ||
-        ad_backend_open(context.device.type, &backend, NULL) != AD_OK ||
-        !ad_stream_is_same(r->context, r->stream, r->identity) ||
-        (context.handle == NULL &&
-         backend->stream_context(stream, context, &context, NULL) != AD_OK)) {
+    if (!find_stream(&r->on, &on)) {
         r->work = IN_CONTEXT;
         return false;
     }
-    bool is_captured = ad_stream_is_captured(&context, stream);
+    bool is_captured = ad_stream_is_captured(&on);
     if (is_captured && !is_free_captured && r->work == IN_GRAPH) {
         *out = NULL;
         return true;
     }
     if ((!is_captured || is_free_captured) &&
-        ad_sync_record(context, stream, out, &err) == AD_OK) {
+        ad_sync_record(&on, out, &err) == AD_OK) {
         (*out)->is_captured = is_captured;
-        (*out)->keep = is_captured ? ad_owner_ref(r->keep) : NULL;
+        (*out)->on.keep = is_captured ? ad_owner_ref(on.keep) : NULL;
         return true;
     }
     if (!is_captured && !ad_error_has_reason(&err, "capture")) {
         r->work = IN_CONTEXT;
     } else {
-        ad_defer_release_late(ad_owner_ref(self->inner), context, stream,
-                              r->keep);
+        ad_defer_release_late(ad_owner_ref(self->inner), &on);
     }
     return false;
 }
@@ -238,11 +212,12 @@ defer_for_contexts(const device_owner *self)
         recorded_stream *earlier = atomic_load(&self->streams);
         while (earlier != r &&
                (earlier->work != IN_CONTEXT ||
-                !ad_context_equal(earlier->context, r->context))) {
+                !ad_context_equal(earlier->on.context, r->on.context))) {
             earlier = earlier->next;
         }
         if (earlier == r && r->work == IN_CONTEXT) {
-            ad_defer_release(ad_owner_ref(self->inner), r->context, NULL, 0);
+            ad_defer_release(ad_owner_ref(self->inner), r->on.context, NULL,
+                             0);
         }
     }
 }
@@ -251,10 +226,18 @@ defer_for_contexts(const device_owner *self)
 static bool
 is_all_own(const device_owner *self)
 {
-    ad_context context;
-    return self->memory != NULL && find_free_stream_context(self, &context) &&
-           ad_stream_is_own(ad_backend_for(context.device.type), context,
-                            self->free_stream);
+    return self->memory != NULL && self->free_stream.kind == AD_REF_OWN;
+}
+
+/* The objects of the streams before are dropped with their owners. */
+static void
+set_own_free_stream(device_owner *self, const ad_stream_ref *own)
+{
+    ad_owner *keep = self->free_stream.keep;
+    ad_owner *keep_of_memory = self->memory->on.keep;
+    self->free_stream = self->memory->on = *own;
+    self->free_stream.keep = keep;
+    self->memory->on.keep = keep_of_memory;
 }
 
 /* Memory with is_all_own() is freed on a stream for this once others have used
@@ -263,9 +246,9 @@ is_all_own(const device_owner *self)
 static void
 choose_free_stream(device_owner *self)
 {
-    ad_stream stream;
-    if (ad_stream_own(self->context, AD_USE_FREE, &stream, NULL) == AD_OK) {
-        self->free_stream = self->memory->stream = stream;
+    ad_stream_ref own;
+    if (ad_stream_own(self->context, AD_USE_FREE, &own, NULL) == AD_OK) {
+        set_own_free_stream(self, &own);
     }
 }
 
@@ -275,12 +258,12 @@ static bool
 order_free_stream(const device_owner *self, bool is_free_captured,
                   ad_sync *const *syncs, size_t n)
 {
-    ad_context context;
-    bool is_ordered = find_free_stream_context(self, &context);
+    ad_stream_ref found;
+    bool is_ordered = find_free_stream(self, &found);
     for (size_t i = 0; i < n && is_ordered; i++) {
-        is_ordered = ad_sync_is_captured(syncs[i]) == is_free_captured &&
-                     ad_sync_order(syncs[i], &context, self->free_stream,
-                                   "a release", NULL) == AD_OK;
+        is_ordered =
+            ad_sync_is_captured(syncs[i]) == is_free_captured &&
+            ad_sync_order(syncs[i], &found, "a release", NULL) == AD_OK;
     }
     return is_ordered;
 }
@@ -296,8 +279,7 @@ defer_captured(const device_owner *self, ad_sync **syncs, size_t n)
             syncs[n_left++] = syncs[i];
             continue;
         }
-        ad_defer_release_late(ad_owner_ref(self->inner), syncs[i]->context,
-                              syncs[i]->stream, syncs[i]->keep);
+        ad_defer_release_late(ad_owner_ref(self->inner), &syncs[i]->on);
         ad_sync_unref(syncs[i]);
     }
     return n_left;
@@ -381,9 +363,8 @@ release_after_streams(device_owner *self)
 static bool
 is_free_stream_lost(const device_owner *self)
 {
-    return self->has_free_stream &&
-           !ad_stream_is_same(self->context, self->free_stream,
-                              self->free_stream_identity);
+    return ad_stream_is_given(&self->free_stream) &&
+           !ad_stream_exists(&self->free_stream);
 }
 
 /* The order of the other stream says nothing about the work on the memory.
@@ -392,16 +373,16 @@ static void
 replace_free_stream(device_owner *self)
 {
     ad_device_memory *memory = self->memory;
-    ad_stream own;
+    ad_stream_ref own;
     if (memory == NULL) {
-        self->has_free_stream = false;
+        self->free_stream.kind = AD_REF_NONE;
         return;
     }
     if (ad_stream_own(memory->context, AD_USE_FREE, &own, NULL) != AD_OK) {
         memory->data = NULL;
         return;
     }
-    self->free_stream = memory->stream = own;
+    set_own_free_stream(self, &own);
     ad_defer_release(ad_owner_ref(self->inner), memory->context, NULL, 0);
 }
 
@@ -437,7 +418,7 @@ destroy(ad_owner *base, void (*unref)(ad_owner *))
 {
     device_owner *self = (device_owner *)base;
     ad_owner *inner = self->inner;
-    ad_owner *keep = self->free_stream_keep;
+    ad_owner *keep = self->free_stream.keep;
     bool is_here = self->generation == ad_process_generation();
     bool is_used = is_here && atomic_load(&self->streams) != NULL;
     if (is_here && !release_inner(self, is_used)) {
@@ -486,34 +467,31 @@ static const ad_owner_ops device_owner_ops = {
 /* By assignment: clearing the streams would take longer than all the rest. */
 static inline void
 init(device_owner *self, ad_owner *inner, ad_context context,
-     const ad_stream_choice *free_stream)
+     const ad_stream_ref *free_stream)
 {
     ad_owner_init(&self->base, &device_owner_ops);
     self->inner = inner;
     self->is_behind_inner = false;
     self->memory = NULL;
     self->context = context;
-    self->free_stream_keep = NULL;
-    self->has_exempt = false;
+    self->free_stream.kind = AD_REF_NONE;
+    self->free_stream.keep = NULL;
+    self->producer.kind = AD_REF_NONE;
     self->generation = ad_process_generation();
     atomic_init(&self->streams, NULL);
     atomic_init(&self->n_streams, 0);
     /* On a stream that is out of order a wait does not order later work. */
-    self->has_free_stream =
-        free_stream != NULL && free_stream->is_given &&
+    if (ad_stream_is_given(free_stream) &&
         (ad_backend_for(context.device.type)->capabilities &
-         AD_CAP_IN_ORDER) != 0;
-    if (self->has_free_stream) {
-        self->free_stream = free_stream->stream;
-        self->free_stream_thread = thread_of(context, free_stream->stream);
-        self->free_stream_keep = ad_owner_ref(free_stream->keep);
-        self->free_stream_identity = (ad_stream_identity){.is_known = false};
+         AD_CAP_IN_ORDER) != 0) {
+        self->free_stream = *free_stream;
+        (void)ad_owner_ref(free_stream->keep);
     }
 }
 
 ad_status
 ad_device_owner_new(ad_owner *inner, ad_context context,
-                    const ad_stream_choice *free_stream, ad_owner **out,
+                    const ad_stream_ref *free_stream, ad_owner **out,
                     ad_error *err)
 {
     if (inner == NULL || !ad_backend_has_events(context.device.type)) {
@@ -525,10 +503,9 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
         return ad_fail_memory(err, sizeof(*self));
     }
     init(self, inner, context, free_stream);
-    if (self->has_free_stream &&
+    if (ad_stream_is_given(&self->free_stream) &&
         ad_backend_in_use(context.device.type) != NULL) {
-        self->free_stream_identity = ad_stream_identify(
-            context, self->free_stream, self->free_stream_keep);
+        ad_stream_identify(&self->free_stream);
     }
     *out = &self->base;
     return AD_OK;
@@ -536,7 +513,7 @@ ad_device_owner_new(ad_owner *inner, ad_context context,
 
 ad_status
 ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_context context,
-                      const ad_stream_choice *free_stream, ad_owner **inner,
+                      const ad_stream_ref *free_stream, ad_owner **inner,
                       ad_owner **out, ad_error *err)
 {
     const size_t step = _Alignof(device_owner);
@@ -568,15 +545,11 @@ ad_device_owner_set_memory(ad_owner *owner, ad_device_memory *memory)
         return;
     }
     self->memory = memory;
-    if (self->has_free_stream) {
-        self->free_stream_identity =
-            ad_stream_identify(self->context, memory->stream, memory->keep);
-    }
+    ad_stream_identify(&self->free_stream);
 }
 
 void
-ad_device_owner_exempt(ad_owner *owner, const ad_context *context,
-                       ad_stream stream)
+ad_device_owner_set_producer(ad_owner *owner, const ad_stream_ref *producer)
 {
     device_owner *self = (device_owner *)owner;
     if (owner == NULL || owner->ops != &device_owner_ops ||
@@ -584,11 +557,9 @@ ad_device_owner_exempt(ad_owner *owner, const ad_context *context,
         atomic_load(&self->streams) != NULL) {
         return;
     }
-    self->has_exempt = true;
-    self->exempt = stream;
-    self->exempt_context = *context;
-    self->exempt_thread = thread_of(*context, stream);
-    self->exempt_identity = ad_stream_recall(context, stream);
+    self->producer = *producer;
+    self->producer.keep = NULL;
+    ad_stream_recall(&self->producer);
 }
 
 /* --- recording streams --------------------------------------------------- */
@@ -599,11 +570,8 @@ is_recorded(const device_owner *self, const recorded_stream *wanted)
     for (recorded_stream *r =
              atomic_load_explicit(&self->streams, memory_order_acquire);
          r != NULL; r = r->next) {
-        if (r->stream.handle == wanted->stream.handle &&
-            r->thread == wanted->thread &&
-            ad_context_equal(r->context, wanted->context)) {
-            if (r->work == IN_GRAPH &&
-                !ad_stream_is_captured(&r->context, r->stream)) {
+        if (ad_stream_equal(&r->on, &wanted->on)) {
+            if (r->work == IN_GRAPH && !ad_stream_is_captured(&r->on)) {
                 r->work = ON_STREAM;
             }
             return true;
@@ -624,13 +592,11 @@ is_ordered_by_release(const device_owner *self, const recorded_stream *wanted)
 }
 
 static bool
-is_exempt(const device_owner *self, const recorded_stream *wanted)
+is_producer(const device_owner *self, const recorded_stream *wanted)
 {
-    return self->has_exempt && self->exempt.handle == wanted->stream.handle &&
-           self->exempt_thread == wanted->thread &&
-           ad_context_equal(self->exempt_context, wanted->context) &&
-           ad_stream_is_same(self->exempt_context, self->exempt,
-                             self->exempt_identity);
+    return ad_stream_is_given(&self->producer) &&
+           ad_stream_equal(&self->producer, &wanted->on) &&
+           ad_stream_exists(&self->producer);
 }
 
 /* Two threads may both record a stream: a second event at the release. */
@@ -645,7 +611,7 @@ add_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
         return ad_fail_memory(err, sizeof(*added));
     }
     *added = *wanted;
-    ad_owner_ref(added->keep);
+    ad_owner_ref(added->on.keep);
     added->next = atomic_load_explicit(&self->streams, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&self->streams, &added->next,
                                                   added, memory_order_release,
@@ -657,18 +623,14 @@ add_stream(device_owner *self, const recorded_stream *wanted, ad_error *err)
 static ad_status
 record_stream(device_owner *self, recorded_stream *wanted, ad_error *err)
 {
-    if (is_recorded(self, wanted) || is_exempt(self, wanted) ||
+    if (is_recorded(self, wanted) || is_producer(self, wanted) ||
         is_ordered_by_release(self, wanted)) {
         return AD_OK;
     }
-    if (!wanted->identity.is_known) {
-        wanted->identity =
-            ad_stream_identify(wanted->context, wanted->stream, wanted->keep);
-    }
+    ad_stream_identify(&wanted->on);
     if (wanted->work == MAY_BE_CAPTURED) {
-        wanted->work = ad_stream_is_captured(&wanted->context, wanted->stream)
-                           ? IN_GRAPH
-                           : ON_STREAM;
+        wanted->work =
+            ad_stream_is_captured(&wanted->on) ? IN_GRAPH : ON_STREAM;
     }
     return add_stream(self, wanted, err);
 }
@@ -718,41 +680,33 @@ ad_owner_records(ad_owner *owner)
 }
 
 static ad_status
-record(ad_owner *owner, recorded_stream wanted, ad_error *err)
+record(ad_owner *owner, const ad_stream_ref *on, stream_work work,
+       ad_error *err)
 {
+    recorded_stream wanted = {.on = *on, .work = work};
     /* Without a runtime no event could be recorded at the release. The memory
      * is released when its consumer releases it. */
-    if (owner == NULL ||
-        ad_backend_in_use(wanted.context.device.type) == NULL) {
+    if (owner == NULL || ad_backend_in_use(on->context.device.type) == NULL) {
         return AD_OK;
     }
-    wanted.thread = thread_of(wanted.context, wanted.stream);
-    if (wanted.thread != 0) {
+    if (on->kind == AD_REF_PER_THREAD) {
+        wanted.on.thread = ad_thread_number();
         (void)ad_thread_watch(); /* else it counts as ended */
     }
     return record_in(owner, &wanted, err);
 }
 
 ad_status
-ad_owner_record_stream(ad_owner *owner, ad_context context, ad_stream stream,
-                       ad_owner *keep, ad_error *err)
+ad_owner_record_stream(ad_owner *owner, const ad_stream_ref *on, ad_error *err)
 {
-    return record(
-        owner,
-        (recorded_stream){.context = context, .stream = stream, .keep = keep},
-        err);
+    return record(owner, on, ON_STREAM, err);
 }
 
 ad_status
-ad_owner_record_consumer(ad_owner *owner, ad_context context, ad_stream stream,
-                         ad_owner *keep, ad_error *err)
+ad_owner_record_consumer(ad_owner *owner, const ad_stream_ref *on,
+                         ad_error *err)
 {
-    return record(owner,
-                  (recorded_stream){.context = context,
-                                    .stream = stream,
-                                    .work = MAY_BE_CAPTURED,
-                                    .keep = keep},
-                  err);
+    return record(owner, on, MAY_BE_CAPTURED, err);
 }
 
 /* Whether there is a legacy stream on which a consumer of memory on this
@@ -766,11 +720,10 @@ find_legacy(ad_device device, recorded_stream *out)
         (ad_device_traits(device.type) & AD_DEFAULT_STREAMS) == 0) {
         return false;
     }
-    *out = (recorded_stream){.context = {device, NULL},
-                             .stream = ad_stream_legacy(device)};
-    /* After a failure the handle is NULL, and the release tries again. */
-    (void)backend->stream_context(out->stream, out->context, &out->context,
-                                  NULL);
+    *out = (recorded_stream){.on = ad_stream_legacy_ref(device)};
+    if (ad_stream_resolve(&out->on, backend, out->on.context, NULL) != AD_OK) {
+        out->on.context.handle = NULL; /* the release tries again */
+    }
     return true;
 }
 
@@ -778,7 +731,8 @@ static void
 record_or_defer(device_owner *self, recorded_stream *wanted)
 {
     if (record_stream(self, wanted, NULL) != AD_OK) {
-        ad_defer_release(ad_owner_ref(self->inner), wanted->context, NULL, 0);
+        ad_defer_release(ad_owner_ref(self->inner), wanted->on.context, NULL,
+                         0);
     }
 }
 
@@ -796,10 +750,7 @@ record_legacy(ad_owner *owner, void *data)
     }
     record_or_defer(self, &wanted);
     if (!ad_sync_is_done(data) && is_all_own(self)) {
-        record_or_defer(self,
-                        &(recorded_stream){.context = self->context,
-                                           .stream = self->free_stream,
-                                           .keep = self->free_stream_keep});
+        record_or_defer(self, &(recorded_stream){.on = self->free_stream});
     }
     return false;
 }
@@ -810,6 +761,6 @@ ad_owner_record_unnamed(ad_owner *owner, ad_device device, ad_sync *written)
     recorded_stream wanted;
     if (ad_owner_walk(owner, record_legacy, written, NULL) != AD_OK &&
         find_legacy(device, &wanted)) {
-        ad_defer_release(ad_owner_ref(owner), wanted.context, NULL, 0);
+        ad_defer_release(ad_owner_ref(owner), wanted.on.context, NULL, 0);
     }
 }

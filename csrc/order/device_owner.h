@@ -3,7 +3,7 @@
  * A device owner wraps the owner of device memory and records each stream on
  * which the memory was handed out. When the last reference is dropped:
  *   - With no recorded stream, or only the free stream, the memory is released
- *     at once. A use on the exempt stream is not recorded.
+ *     at once. A use on the producer's stream is not recorded.
  *   - With a known free stream, that stream waits for an event on each
  *     recorded stream, and the release follows. The host does not block.
  *   - Otherwise the release is deferred until the events are complete
@@ -29,18 +29,21 @@ struct ad_device_memory; /* order/device_memory.h */
 /* Wrap `inner` and take over its reference on success. The memory is released
  * and reused in the order of `free_stream`; NULL where it is not known. For
  * memory without a backend *out is `inner` itself. */
-AD_MUST_CHECK ad_status ad_device_owner_new(
-    ad_owner *inner, ad_context context, const ad_stream_choice *free_stream,
-    ad_owner **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_device_owner_new(ad_owner *inner,
+                                            ad_context context,
+                                            const ad_stream_ref *free_stream,
+                                            ad_owner **out, ad_error *err);
 
 /* Allocate an owner and its device owner in one block. *inner has `size`
  * bytes; the caller sets all but the base, and ops->destroy ends with free().
  * *out wraps *inner, or is *inner itself. The context's handle and the free
  * stream may not be known. */
-AD_MUST_CHECK ad_status
-ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_context context,
-                      const ad_stream_choice *free_stream, ad_owner **inner,
-                      ad_owner **out, ad_error *err);
+AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
+                                              const ad_owner_ops *ops,
+                                              ad_context context,
+                                              const ad_stream_ref *free_stream,
+                                              ad_owner **inner, ad_owner **out,
+                                              ad_error *err);
 
 /* Tell the device owner around `memory`, from ad_device_owner_alloc(), that
  * arrowdev has allocated this memory: the owner may choose another stream for
@@ -49,33 +52,30 @@ void ad_device_owner_set_memory(ad_owner *owner,
                                 struct ad_device_memory *memory);
 
 /* The library that gave the memory of `owner` away answers for later work on
- * its current stream, which exists now, in `context`: uses on it are not
- * recorded. Nothing is released in the order of this stream. Does nothing for
- * an owner that is shared or has recorded a stream: arrowdev has given that
- * memory away itself. */
-void ad_device_owner_exempt(ad_owner *owner, const ad_context *context,
-                            ad_stream stream);
+ * its current stream, `producer`, which exists now, in a known context: uses
+ * on it are not recorded. Nothing is released in the order of this stream.
+ * Does nothing for an owner that is shared or has recorded a stream: arrowdev
+ * has given that memory away itself. */
+void ad_device_owner_set_producer(ad_owner *owner,
+                                  const ad_stream_ref *producer);
 
 /* Is there a device owner that records the uses of this owner's memory? False
  * means "not known" without memory for the search of a large tree. */
 bool ad_owner_records(ad_owner *owner);
 
-/* Record that work on `stream` in `context` uses the memory of `owner` until
- * the memory is released. Applies to the device owners in a group too. Does
- * nothing for owners of host memory and for NULL. Takes a reference on `keep`.
- * Recording a stream again costs a few loads. */
+/* Record that work on the stream uses the memory of `owner` until the memory
+ * is released. Applies to the device owners in a group too. Does nothing for
+ * owners of host memory and for NULL. Takes a reference on the stream's
+ * object. Recording a stream again costs a few loads. */
 AD_MUST_CHECK ad_status ad_owner_record_stream(ad_owner *owner,
-                                               ad_context context,
-                                               ad_stream stream,
-                                               ad_owner *keep, ad_error *err);
+                                               const ad_stream_ref *on,
+                                               ad_error *err);
 
 /* The same for a consumer's stream, which may be being captured now. Memory
  * that is used in a capture only is not kept after its release in the same
  * capture: the graph's user keeps it, and the stream may be destroyed. */
 AD_MUST_CHECK ad_status ad_owner_record_consumer(ad_owner *owner,
-                                                 ad_context context,
-                                                 ad_stream stream,
-                                                 ad_owner *keep,
+                                                 const ad_stream_ref *on,
                                                  ad_error *err);
 
 /* A consumer that has named no stream gives the memory of `owner`, on

@@ -5,93 +5,6 @@
 #include <stdlib.h>
 #include "base/thread_local.h"
 
-uint64_t
-ad_thread_number(void)
-{
-    static atomic_uint_fast64_t n_threads;
-    static AD_THREAD_LOCAL uint64_t mine;
-    if (mine == 0) {
-        mine = 1 + atomic_fetch_add(&n_threads, 1);
-    }
-    return mine;
-}
-
-/* One for each watched thread. The list only grows, and entries of threads
- * that ended (number 0) are used again, so there is no lock. */
-typedef struct watched_thread {
-    struct watched_thread *next;
-    atomic_uint_fast64_t number;
-} watched_thread;
-
-static watched_thread *_Atomic watched_threads;
-static pthread_key_t watch_key;
-static bool has_watch_key;
-static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
-
-static void
-end_watch(void *watch)
-{
-    atomic_store(&((watched_thread *)watch)->number, 0);
-}
-
-static void
-make_watch_key(void)
-{
-    has_watch_key = pthread_key_create(&watch_key, end_watch) == 0;
-}
-
-static watched_thread *
-find_watch(uint64_t number)
-{
-    watched_thread *watch = atomic_load(&watched_threads);
-    while (watch != NULL && atomic_load(&watch->number) != number) {
-        watch = watch->next;
-    }
-    return watch;
-}
-
-static watched_thread *
-take_watch(uint64_t number)
-{
-    uint64_t none = 0;
-    watched_thread *watch = find_watch(0);
-    if (watch == NULL ||
-        !atomic_compare_exchange_strong(&watch->number, &none, number)) {
-        watch = malloc(sizeof(*watch));
-        if (watch == NULL) {
-            return NULL;
-        }
-        atomic_init(&watch->number, number);
-        watch->next = atomic_load(&watched_threads);
-        while (!atomic_compare_exchange_weak(&watched_threads, &watch->next,
-                                             watch)) {
-        }
-    }
-    return watch;
-}
-
-bool
-ad_thread_watch(void)
-{
-    static AD_THREAD_LOCAL bool is_watched;
-    (void)pthread_once(&watch_once, make_watch_key);
-    if (!is_watched && has_watch_key) {
-        watched_thread *watch = take_watch(ad_thread_number());
-        is_watched =
-            watch != NULL && pthread_setspecific(watch_key, watch) == 0;
-        if (watch != NULL && !is_watched) {
-            end_watch(watch);
-        }
-    }
-    return is_watched;
-}
-
-bool
-ad_thread_is_there(uint64_t number)
-{
-    return find_watch(number) != NULL;
-}
-
 /* --- the context cache --------------------------------------------------- */
 
 /* The list only grows, so readers need no lock. It has one entry for each
@@ -259,22 +172,6 @@ ad_context_complete(const struct ad_backend *backend, ad_context context,
     return AD_OK;
 }
 
-ad_status
-ad_stream_require_no_capture(ad_context context, ad_stream stream,
-                             const char *operation, ad_error *err)
-{
-    if (!ad_stream_is_captured(&context, stream)) {
-        return AD_OK;
-    }
-    return ad_fail_on(
-        err, context.device, "capture",
-        "do it before the capture begins, or on a stream that is not "
-        "captured (stream=...)",
-        "the stream is being captured into a graph, and %s allocates, "
-        "waits or records an event, which a graph cannot do again",
-        operation);
-}
-
 /* A runtime without graphs has no device resets either, and needs no query. */
 bool
 ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
@@ -292,7 +189,8 @@ ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
  * belongs to a capture that is still to end. */
 ad_status
 ad_own_stream_get(const struct ad_backend *backend, ad_context context,
-                  ad_own_stream *own, bool asks, ad_stream *out, ad_error *err)
+                  ad_own_stream *own, bool asks, ad_stream_ref *out,
+                  ad_error *err)
 {
     uintptr_t known = atomic_load_explicit(&own->handle, memory_order_acquire);
     if (known == 0 ||
@@ -306,7 +204,10 @@ ad_own_stream_get(const struct ad_backend *backend, ad_context context,
             backend->stream_destroy(context, made);
         }
     }
-    out->handle = known;
+    *out = (ad_stream_ref){.context = context,
+                           .stream = {known},
+                           .has_context = true,
+                           .kind = AD_REF_OWN};
     return AD_OK;
 }
 
@@ -329,54 +230,33 @@ static const ad_own_stream_number stream_for[AD_N_STREAM_USES] = {
     [AD_USE_FREE] = AD_OWN_AFTER,    [AD_USE_CONSUMER] = AD_OWN_LENT,
 };
 
-static ad_status
-find_own(ad_context context, ad_stream_use use, ad_stream *out,
-         ad_context *out_context, ad_error *err)
+ad_status
+ad_stream_own(ad_context context, ad_stream_use use, ad_stream_ref *out,
+              ad_error *err)
 {
     const struct ad_backend *backend;
     ad_context_cache *cache;
-    AD_RETURN_IF_ERR(open_cache(context, &backend, out_context, &cache, err));
+    AD_RETURN_IF_ERR(open_cache(context, &backend, &context, &cache, err));
     ad_own_stream *own = &cache->own[stream_for[use]];
-    if (stream_for[use] >= AD_FIRST_INTAKE) {
+    if (stream_for[use] >= AD_FIRST_IMPORT) {
         atomic_store(&own->has_other_work, true);
     }
-    return ad_own_stream_get(backend, *out_context, own, true, out, err);
+    return ad_own_stream_get(backend, context, own, true, out, err);
 }
 
 ad_status
-ad_stream_own(ad_context context, ad_stream_use use, ad_stream *out,
-              ad_error *err)
+ad_stream_shared(ad_context context, ad_stream_ref *out, ad_error *err)
 {
-    ad_context context_of_stream;
-    return find_own(context, use, out, &context_of_stream, err);
-}
-
-ad_status
-ad_stream_shared(ad_context context, ad_stream *out, ad_context *out_context,
-                 ad_error *err)
-{
-    return find_own(context, AD_USE_CONSUMER, out, out_context, err);
-}
-
-bool
-ad_stream_is_own(const struct ad_backend *backend, ad_context context,
-                 ad_stream stream)
-{
-    const ad_context_cache *cache = ad_context_cache_of(backend, &context);
-    bool is_own = false;
-    for (int i = 0; i < AD_N_OWN_STREAMS && cache != NULL; i++) {
-        is_own |= cache->own[i].handle == stream.handle;
-    }
-    return is_own;
+    return ad_stream_own(context, AD_USE_CONSUMER, out, err);
 }
 
 void
-ad_stream_note_free(ad_context context, ad_stream stream)
+ad_stream_note_free(const ad_stream_ref *on)
 {
-    ad_context_cache *cache =
-        ad_context_cache_of(ad_backend_for(context.device.type), &context);
+    ad_context_cache *cache = ad_context_cache_of(
+        ad_backend_for(on->context.device.type), &on->context);
     for (int i = 0; i < AD_N_OWN_STREAMS && cache != NULL; i++) {
-        if (cache->own[i].handle == stream.handle) {
+        if (cache->own[i].handle == on->stream.handle) {
             atomic_store(&cache->own[i].has_frees, true);
         }
     }
@@ -386,13 +266,12 @@ static ad_status
 wait_for_own(ad_context context, ad_own_stream *own, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_stream stream;
+    ad_stream_ref on;
     ad_sync *sync;
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
     AD_RETURN_IF_ERR(ad_context_complete(backend, context, &context, err));
-    AD_RETURN_IF_ERR(
-        ad_own_stream_get(backend, context, own, true, &stream, err));
-    AD_RETURN_IF_ERR(ad_sync_record(context, stream, &sync, err));
+    AD_RETURN_IF_ERR(ad_own_stream_get(backend, context, own, true, &on, err));
+    AD_RETURN_IF_ERR(ad_sync_record(&on, &sync, err));
     ad_status status = ad_sync_wait(sync, "an allocation", err);
     ad_sync_unref(sync);
     return status;
@@ -413,76 +292,6 @@ ad_stream_wait_for_frees(ad_context context)
     return is_any;
 }
 
-ad_stream_identity
-ad_stream_identify(ad_context context, ad_stream stream, const ad_owner *keep)
-{
-    const struct ad_backend *backend = ad_backend_for(context.device.type);
-    ad_stream_identity identity = {.is_known = false};
-    identity.is_known = keep == NULL &&
-                        !ad_stream_is_default(context.device, stream) &&
-                        !ad_stream_is_own(backend, context, stream) &&
-                        backend->stream_id(context, stream, &identity.id);
-    return identity;
-}
-
-/* The number that was seen last under a handle. Where two stores mix, the
- * number is that of a stream with another handle, which is the same as
- * none. */
-#define SEEN_BITS 6
-typedef struct seen_stream {
-    atomic_uintptr_t handle;
-    _Atomic(uint64_t) id;
-} seen_stream;
-static seen_stream seen[1 << SEEN_BITS];
-
-static seen_stream *
-seen_at(ad_stream stream)
-{
-    uint64_t hash = (uint64_t)stream.handle * UINT64_C(0x9E3779B97F4A7C15);
-    return &seen[hash >> (64 - SEEN_BITS)];
-}
-
-static void
-see(ad_stream stream, uint64_t id)
-{
-    seen_stream *at = seen_at(stream);
-    atomic_store(&at->handle, stream.handle);
-    atomic_store(&at->id, id);
-}
-
-ad_stream_identity
-ad_stream_recall(const ad_context *context, ad_stream stream)
-{
-    const seen_stream *at = seen_at(stream);
-    if (!ad_stream_is_default(context->device, stream) &&
-        atomic_load(&at->handle) == stream.handle) {
-        return (ad_stream_identity){true, atomic_load(&at->id)};
-    }
-    ad_stream_identity identity = ad_stream_identify(*context, stream, NULL);
-    if (identity.is_known) {
-        see(stream, identity.id);
-    }
-    return identity;
-}
-
-bool
-ad_stream_is_same(ad_context context, ad_stream stream,
-                  ad_stream_identity identity)
-{
-    uint64_t id;
-    if (!identity.is_known) {
-        return true;
-    }
-    if (!ad_backend_for(context.device.type)
-             ->stream_id(context, stream, &id)) {
-        return false;
-    }
-    if (id != identity.id) {
-        see(stream, id);
-    }
-    return id == identity.id;
-}
-
 /* --- use_stream ---------------------------------------------------------- */
 
 static ad_stream_current_fn find_current;
@@ -496,7 +305,7 @@ ad_stream_set_current(ad_stream_current_fn find)
 }
 
 bool
-ad_stream_find_current(ad_device device, ad_stream_choice *out)
+ad_stream_find_current(ad_device device, ad_stream_ref *out)
 {
     return find_current != NULL && n_hidden == 0 && find_current(device, out);
 }
@@ -514,17 +323,15 @@ ad_stream_show_current(void)
 }
 
 ad_status
-ad_stream_choose(ad_context context, const ad_stream_choice *wanted,
-                 ad_stream_use use, ad_stream_choice *out,
-                 ad_context *out_context, ad_error *err)
+ad_stream_choose(ad_context context, const ad_stream_ref *wanted,
+                 ad_stream_use use, ad_stream_ref *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    if (wanted != NULL && wanted->is_given) {
+    if (ad_stream_is_given(wanted)) {
         *out = *wanted;
     } else if (!ad_stream_current(context.device, out)) {
-        *out = (ad_stream_choice){.is_given = true};
-        return find_own(context, use, &out->stream, out_context, err);
+        return ad_stream_own(context, use, out, err);
     }
     AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
-    return backend->stream_context(out->stream, context, out_context, err);
+    return ad_stream_resolve(out, backend, context, err);
 }

@@ -10,49 +10,9 @@
 #include "base/handles.h"
 #include "base/owner.h"
 #include "base/status.h"
+#include "order/stream_ref.h"
 #include "order/sync.h"
 #include "device/backend.h"
-
-/* A stream and the owner that keeps it alive. */
-typedef struct ad_stream_choice {
-    bool is_given;
-    ad_stream stream;
-    ad_owner *keep; /* the stream's object; borrowed, may be NULL */
-} ad_stream_choice;
-
-/* Whether the stream is being captured into a graph. False for a stream whose
- * query fails, because it was destroyed. The legacy default stream cannot be
- * captured, and is not queried. */
-static inline bool
-ad_stream_is_captured(const ad_context *context, ad_stream stream)
-{
-    const struct ad_backend *backend = ad_backend_in_use(context->device.type);
-    bool is_captured = false;
-    return backend != NULL && (backend->capabilities & AD_CAP_CAPTURE) != 0 &&
-           (!ad_stream_is_default(context->device, stream) ||
-            ad_stream_is_per_thread(context->device, stream)) &&
-           backend->stream_is_capturing(*context, stream, &is_captured,
-                                        NULL) == AD_OK &&
-           is_captured;
-}
-
-/* AD_ERR_EXCHANGE, "capture", if the stream is being captured. Called before
- * an `operation` that a graph cannot repeat. */
-AD_MUST_CHECK ad_status ad_stream_require_no_capture(ad_context context,
-                                                     ad_stream stream,
-                                                     const char *operation,
-                                                     ad_error *err);
-
-/* The number of this thread, which is unique in the process and never
- * reused. */
-uint64_t ad_thread_number(void);
-
-/* Keep track of this thread, until it ends, for ad_thread_is_there(). False
- * without memory. */
-bool ad_thread_watch(void);
-
-/* Whether a watched thread has not ended yet. */
-bool ad_thread_is_there(uint64_t number);
 
 /* What arrowdev's own streams are used for. Ready data wait for no pending
  * work of others: only the last three ever wait for events that others
@@ -73,49 +33,19 @@ typedef enum ad_stream_use {
  * with its context or an event drew it into a capture. A new stream then
  * replaces it, so the result is never being captured. */
 AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream_use use,
-                                      ad_stream *out, ad_error *err);
+                                      ad_stream_ref *out, ad_error *err);
 
-/* The same for AD_USE_CONSUMER, with the context in which it runs. */
-AD_MUST_CHECK ad_status ad_stream_shared(ad_context context, ad_stream *out,
-                                         ad_context *out_context,
-                                         ad_error *err);
+/* The same for AD_USE_CONSUMER. */
+AD_MUST_CHECK ad_status ad_stream_shared(ad_context context,
+                                         ad_stream_ref *out, ad_error *err);
 
 /* Whether the runtime knows a stream of arrowdev's own still, and it is not
  * being captured. */
 bool ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
                          ad_stream stream);
 
-/* Whether the stream is one of arrowdev's own in this context. */
-bool ad_stream_is_own(const struct ad_backend *backend, ad_context context,
-                      ad_stream stream);
-
-/* Tells a stream from a later one with the same handle. A runtime may reuse
- * the handle of a destroyed stream while its work is pending. */
-typedef struct ad_stream_identity {
-    bool is_known;
-    uint64_t id;
-} ad_stream_identity;
-
-/* The identity is not known where the runtime has none (see stream_id in
- * device/backend.h), and not needed for a default stream, for one of
- * arrowdev's own, or for one that `keep` keeps alive. */
-ad_stream_identity ad_stream_identify(ad_context context, ad_stream stream,
-                                      const ad_owner *keep);
-
-/* The same for a stream that exists now, without a runtime call where its
- * handle was seen before. It may be that of an earlier stream with this handle:
- * ad_stream_is_same() is then false for this stream, but never true for a later
- * one. */
-ad_stream_identity ad_stream_recall(const ad_context *context,
-                                    ad_stream stream);
-
-/* Whether the handle still names this stream. True for an identity that is not
- * known. */
-bool ad_stream_is_same(ad_context context, ad_stream stream,
-                       ad_stream_identity identity);
-
-/* Memory of the context is freed in the order of `stream`. */
-void ad_stream_note_free(ad_context context, ad_stream stream);
+/* Memory is freed in the order of the stream. */
+void ad_stream_note_free(const ad_stream_ref *on);
 
 /* Wait on the host for the frees noted since the last call, on streams of
  * arrowdev's own. False where there are none, or a wait fails. */
@@ -134,14 +64,14 @@ AD_MUST_CHECK ad_status ad_context_complete(const struct ad_backend *backend,
  * function that finds the current stream (python/functions/use_stream.c). It
  * is set once, before any device is used, and it is called on any thread, even
  * one that it does not know. */
-typedef bool (*ad_stream_current_fn)(ad_device device, ad_stream_choice *out);
+typedef bool (*ad_stream_current_fn)(ad_device device, ad_stream_ref *out);
 void ad_stream_set_current(ad_stream_current_fn find);
 
 /* The scopes that exist, in all threads and tasks: one that was left is still
  * current in a task that began inside it. The Python layer counts them: mostly
  * 0, and then no stream is current. */
 extern atomic_long ad_n_stream_scopes;
-bool ad_stream_find_current(ad_device device, ad_stream_choice *out);
+bool ad_stream_find_current(ad_device device, ad_stream_ref *out);
 
 static inline bool
 ad_stream_has_scopes(void)
@@ -152,7 +82,7 @@ ad_stream_has_scopes(void)
 
 /* The caller's current stream for `device`, if there is one. */
 static inline bool
-ad_stream_current(ad_device device, ad_stream_choice *out)
+ad_stream_current(ad_device device, ad_stream_ref *out)
 {
     return ad_stream_has_scopes() && ad_stream_find_current(device, out);
 }
@@ -164,11 +94,12 @@ void ad_stream_hide_current(void);
 void ad_stream_show_current(void);
 
 /* `wanted` if it is given, else the caller's current stream, else arrowdev's
- * own for this use. *out has the borrowed owner of the stream. *out_context is
- * the context in which the stream runs; `context` is the expected one. */
-AD_MUST_CHECK ad_status ad_stream_choose(
-    ad_context context, const ad_stream_choice *wanted, ad_stream_use use,
-    ad_stream_choice *out, ad_context *out_context, ad_error *err);
+ * own for this use, with the context in which it runs. out->keep is borrowed.
+ * `context` is the expected one. */
+AD_MUST_CHECK ad_status ad_stream_choose(ad_context context,
+                                         const ad_stream_ref *wanted,
+                                         ad_stream_use use, ad_stream_ref *out,
+                                         ad_error *err);
 
 /* --- the context cache --------------------------------------------------- */
 
@@ -203,13 +134,13 @@ typedef enum ad_own_stream_number {
     AD_OWN_LENT,   /* CONSUMER, imports */
     AD_OWN_AFTER,  /* AFTER, FREE, and imports where the one above is busy */
     AD_N_OWN_STREAMS,
-    AD_FIRST_INTAKE = AD_OWN_LENT
+    AD_FIRST_IMPORT = AD_OWN_LENT
 } ad_own_stream_number;
 
 typedef struct ad_own_stream {
     atomic_uintptr_t handle; /* 0: not created yet */
     atomic_bool has_frees;   /* not waited for yet */
-    /* Only for intake streams, see order/intake.h. Whoever has set `is_taken`
+    /* Only for import streams, see order/import_stream.h. Whoever has set `is_taken`
      * owns `last`. */
     atomic_bool is_taken;
     atomic_bool has_other_work; /* `last` does not cover it */
@@ -220,18 +151,9 @@ typedef struct ad_context_cache {
     ad_context context;
     struct ad_context_cache *next;
     ad_own_stream own[AD_N_OWN_STREAMS];
-    atomic_uint turn; /* of imports, where all intake streams are busy */
+    atomic_uint turn; /* of imports, where all import streams are busy */
     ad_event_pool pools[AD_N_EVENT_POOLS];
 } ad_context_cache;
-
-/* The device with the main type of its runtime: "cuda" for pinned and managed
- * memory, too. */
-static inline ad_device
-ad_device_of_runtime(ad_device device)
-{
-    const int32_t main_type = ad_backend_for(device.type)->device_types[0];
-    return (ad_device){main_type != 0 ? main_type : device.type, device.id};
-}
 
 static inline bool
 ad_context_cache_is_of(const ad_context_cache *cache,
@@ -267,7 +189,7 @@ ad_context_cache_of(const struct ad_backend *backend,
 AD_MUST_CHECK ad_status ad_own_stream_get(const struct ad_backend *backend,
                                           ad_context context,
                                           ad_own_stream *own, bool asks,
-                                          ad_stream *out, ad_error *err);
+                                          ad_stream_ref *out, ad_error *err);
 
 /* Take a sync with its event out of the pool, or return NULL. */
 ad_sync *ad_sync_take(ad_context_cache *cache);

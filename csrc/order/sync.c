@@ -28,11 +28,11 @@ cache_of(const struct ad_backend *backend, const ad_context *context)
 static bool
 destroy_event(ad_sync *sync)
 {
-    const int32_t type = sync->context.device.type;
+    const int32_t type = sync->on.context.device.type;
     const struct ad_backend *backend = ad_backend_for(type);
     if (sync->is_own && !ad_backend_is_forked(type)) {
         const unsigned int n_refused = backend->n_refused();
-        backend->event_destroy(sync->context, sync->event);
+        backend->event_destroy(sync->on.context, sync->event);
         if (backend->n_refused() != n_refused) {
             return false;
         }
@@ -46,7 +46,7 @@ static inline void
 give_or_destroy(ad_sync *sync)
 {
     if ((sync->cache == NULL || !ad_sync_give(sync)) && !destroy_event(sync)) {
-        ad_release_elsewhere(&sync->base, sync->context);
+        ad_release_elsewhere(&sync->base, sync->on.context);
     }
 }
 
@@ -54,50 +54,51 @@ static void
 sync_destroy(ad_owner *base)
 {
     ad_sync *sync = (ad_sync *)base;
-    ad_owner *keep = sync->keep;
-    sync->keep = NULL;
+    ad_owner *keep = sync->on.keep;
+    sync->on.keep = NULL;
     give_or_destroy(sync);
     ad_owner_unref(keep);
 }
 
+/* The runtime takes the handle of a per-thread stream for this thread's. */
+static inline void
+set_stream(ad_sync *sync, const ad_stream_ref *on)
+{
+    sync->on = *on;
+    sync->on.keep = NULL;
+    if (on->kind == AD_REF_PER_THREAD) {
+        sync->on.thread = ad_thread_number();
+    }
+}
+
 static const ad_owner_ops sync_ops = {.destroy = sync_destroy, .name = "sync"};
 
+/* `on` without its object. */
 static ad_sync *
-sync_alloc(ad_sync_kind kind, ad_context context, ad_error *err)
+sync_alloc(ad_sync_kind kind, const ad_stream_ref *on, ad_error *err)
 {
     ad_sync *sync = malloc(sizeof(*sync));
     if (sync == NULL) {
         ad_fail_memory(err, sizeof(*sync));
         return NULL;
     }
-    *sync = (ad_sync){.kind = kind, .context = context};
+    *sync = (ad_sync){.kind = kind};
     ad_owner_init(&sync->base, &sync_ops);
+    set_stream(sync, on);
     return sync;
-}
-
-/* The thread number has a cost, and only per-thread streams need it. */
-static void
-set_stream(ad_sync *sync, ad_stream stream)
-{
-    sync->stream = stream;
-    sync->thread = ad_stream_is_per_thread(sync->context.device, stream)
-                       ? ad_thread_number()
-                       : 0;
 }
 
 ad_status
 ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
             ad_sync **out, ad_error *err)
 {
-    ad_sync *sync = sync_alloc(kind, (ad_context){.device = device}, err);
+    const ad_stream_ref unknown = {.context.device = device};
+    ad_sync *sync = sync_alloc(kind, &unknown, err);
     if (sync == NULL) {
         return AD_ERR_MEMORY;
     }
     sync->handle = handle;
-    if (kind == AD_SYNC_STREAM || kind == AD_SYNC_QUEUE) {
-        set_stream(sync, (ad_stream){(uintptr_t)handle});
-    }
-    sync->keep = ad_owner_ref(keep);
+    sync->on.keep = ad_owner_ref(keep);
     *out = sync;
     return AD_OK;
 }
@@ -107,23 +108,20 @@ ad_sync_new(ad_sync_kind kind, ad_device device, void *handle, ad_owner *keep,
  * context is certain, a failure means that the event died with its context, or
  * that the runtime permits no call on this thread. */
 static inline ad_sync *
-record_pooled(const struct ad_backend *backend, const ad_context *context,
-              ad_stream stream, bool is_right)
+record_pooled(const struct ad_backend *backend, const ad_stream_ref *on,
+              bool is_right)
 {
-    ad_context_cache *cache = cache_of(backend, context);
+    ad_context_cache *cache = cache_of(backend, &on->context);
     ad_sync *sync = cache != NULL ? ad_sync_take(cache) : NULL;
     if (sync == NULL) {
         return NULL;
     }
-    if (!ad_context_equal(sync->context, *context)) {
-        sync->context = *context;
-    }
-    if (backend->event_record(sync->context, stream, &sync->event, NULL) ==
+    if (backend->event_record(on->context, on->stream, &sync->event, NULL) ==
         AD_OK) {
         ad_owner_init(&sync->base, &sync_ops);
         sync->is_captured = false;
         atomic_init(&sync->is_done, false);
-        set_stream(sync, stream);
+        set_stream(sync, on);
         return sync;
     }
     if (!is_right || !destroy_event(sync)) {
@@ -133,87 +131,85 @@ record_pooled(const struct ad_backend *backend, const ad_context *context,
 }
 
 ad_status
-ad_sync_adopt(ad_context context, ad_stream stream, ad_event event,
-              ad_sync **out, ad_error *err)
+ad_sync_adopt(const ad_stream_ref *on, ad_event event, ad_sync **out,
+              ad_error *err)
 {
-    const struct ad_backend *backend = ad_backend_for(context.device.type);
-    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, context, err);
+    const struct ad_backend *backend = ad_backend_for(on->context.device.type);
+    ad_sync *sync = sync_alloc(AD_SYNC_EVENT, on, err);
     if (sync == NULL) {
-        backend->event_destroy(context, event);
+        backend->event_destroy(on->context, event);
         return AD_ERR_MEMORY;
     }
     sync->event = event;
     sync->is_own = true;
-    set_stream(sync, stream);
     sync->handle = (backend->capabilities & AD_CAP_SYNC_EVENT_IS_HANDLE) != 0
                        ? sync->event.handle
                        : &sync->event.handle;
-    sync->cache = cache_of(backend, &context);
+    sync->cache = cache_of(backend, &on->context);
     *out = sync;
     return AD_OK;
 }
 
 static ad_status
-record(const struct ad_backend *backend, const ad_context *context,
-       ad_stream stream, ad_sync **out, ad_error *err)
+record(const struct ad_backend *backend, const ad_stream_ref *on,
+       ad_sync **out, ad_error *err)
 {
     ad_event event = {NULL};
-    *out = record_pooled(backend, context, stream, true);
+    *out = record_pooled(backend, on, true);
     if (*out != NULL) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(backend->event_record(*context, stream, &event, err));
-    return ad_sync_adopt(*context, stream, event, out, err);
+    AD_RETURN_IF_ERR(
+        backend->event_record(on->context, on->stream, &event, err));
+    return ad_sync_adopt(on, event, out, err);
 }
 
 /* Record an event in an unknown context. The runtime is queried for the
  * context only where the likely one fails: a recorded event proves the
  * context. */
 static ad_status
-record_anywhere(const struct ad_backend *backend, ad_device device,
-                ad_stream stream, ad_sync **out, ad_error *err)
+record_anywhere(const struct ad_backend *backend, const ad_stream_ref *on,
+                ad_sync **out, ad_error *err)
 {
-    ad_context context;
-    *out = backend->likely_context(stream, device, &context)
-               ? record_pooled(backend, &context, stream, false)
+    const ad_context unknown = on->context;
+    ad_stream_ref found = *on;
+    *out = backend->likely_context(on->stream, unknown.device, &found.context)
+               ? record_pooled(backend, &found, false)
                : NULL;
     if (*out != NULL) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(backend->stream_context(
-        stream, (ad_context){device, NULL}, &context, err));
-    return record(backend, &context, stream, out, err);
+    AD_RETURN_IF_ERR(ad_stream_resolve(&found, backend, unknown, err));
+    return record(backend, &found, out, err);
 }
 
 ad_status
-ad_sync_record(ad_context context, ad_stream stream, ad_sync **out,
-               ad_error *err)
+ad_sync_record(const ad_stream_ref *on, ad_sync **out, ad_error *err)
 {
     const struct ad_backend *backend;
-    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
-    return record(backend, &context, stream, out, err);
+    AD_RETURN_IF_ERR(ad_backend_open(on->context.device.type, &backend, err));
+    return record(backend, on, out, err);
 }
 
 ad_status
-ad_sync_pending(const ad_context *context, ad_stream stream, ad_owner *queue,
-                ad_sync **out, ad_error *err)
+ad_sync_pending(const ad_stream_ref *on, ad_sync **out, ad_error *err)
 {
-    const struct ad_backend *backend = ad_backend_in_use(context->device.type);
+    const struct ad_backend *backend =
+        ad_backend_in_use(on->context.device.type);
     if (backend == NULL) {
-        ad_sync_kind kind = queue != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM;
-        AD_RETURN_IF_ERR(ad_sync_new(kind, context->device,
-                                     (void *)stream.handle, queue, out, err));
-        (*out)->context = *context;
-        return AD_OK;
-    }
-    if (context->handle == NULL) {
-        AD_RETURN_IF_ERR(
-            record_anywhere(backend, context->device, stream, out, err));
+        *out = sync_alloc(on->keep != NULL ? AD_SYNC_QUEUE : AD_SYNC_STREAM,
+                          on, err);
+        if (*out == NULL) {
+            return AD_ERR_MEMORY;
+        }
+        (*out)->handle = (void *)on->stream.handle;
     } else {
-        AD_RETURN_IF_ERR(record(backend, context, stream, out, err));
+        AD_RETURN_IF_ERR((on->context.handle == NULL
+                              ? record_anywhere
+                              : record)(backend, on, out, err));
+        (*out)->is_captured = ad_stream_is_captured(&(*out)->on);
     }
-    (*out)->keep = ad_owner_ref(queue);
-    (*out)->is_captured = ad_stream_is_captured(&(*out)->context, stream);
+    (*out)->on.keep = ad_owner_ref(on->keep);
     return AD_OK;
 }
 
@@ -223,7 +219,7 @@ static ad_status
 fail_unknown(const ad_sync *sync, ad_error *err)
 {
     return ad_fail_on(
-        err, sync->context.device, "event",
+        err, sync->on.context.device, "event",
         "synchronize in the producing library and import with stream=-1, "
         "or hand over an object that names its queue",
         "the data came with the context or the device of their memory and "
@@ -242,7 +238,7 @@ ad_sync_event(const ad_sync *sync, void **out, ad_error *err)
         return fail_unknown(sync, err);
     }
     return ad_fail_on(
-        err, sync->context.device, "event",
+        err, sync->on.context.device, "event",
         "synchronize in the producing library and import with stream=-1, "
         "or use the interface the data came by",
         "work may be pending on the producer's %s, and no runtime is "
@@ -255,7 +251,7 @@ fail_no_runtime(const ad_sync *sync, const char *operation, ad_error *err)
 {
     ad_error why;
     const struct ad_backend *backend;
-    ad_device device = sync->context.device;
+    ad_device device = sync->on.context.device;
     if (sync->kind == AD_SYNC_UNKNOWN) {
         return fail_unknown(sync, err);
     }
@@ -283,7 +279,7 @@ backend_of_event(const ad_sync *sync)
 {
     const struct ad_backend *backend =
         sync->kind == AD_SYNC_EVENT
-            ? ad_backend_in_use(sync->context.device.type)
+            ? ad_backend_in_use(sync->on.context.device.type)
             : NULL;
     return backend != NULL &&
                    (sync->is_own || backend->claims_event(sync->handle))
@@ -321,7 +317,7 @@ open_event(const ad_sync *sync, const char *operation, subject *out,
             : *(void *const *)sync->handle;
     if (out->event.handle == NULL) {
         return ad_fail_on(
-            err, sync->context.device, "event",
+            err, sync->on.context.device, "event",
             "report it to the producing library",
             "sync_event points to an event handle that is NULL; without "
             "anything to wait for it has to be NULL itself");
@@ -338,7 +334,7 @@ open_for_host(const ad_sync *sync, const char *operation, subject *out,
         return open_event(sync, operation, out, err);
     }
     return ad_fail_on(
-        err, sync->context.device, "capture",
+        err, sync->on.context.device, "capture",
         "wait for them on a stream of the same capture (stream=...), or "
         "import them again after the graph was launched",
         "the data were imported with a stream that was being captured into "
@@ -364,7 +360,7 @@ ad_sync_query(ad_sync *sync, bool *out, ad_error *err)
     }
     AD_RETURN_IF_ERR(open_for_host(sync, "is_ready()", &on, err));
     AD_RETURN_IF_ERR(
-        on.backend->event_query(sync->context, on.event, out, err));
+        on.backend->event_query(sync->on.context, on.event, out, err));
     if (*out) {
         set_done(sync);
     }
@@ -377,7 +373,7 @@ block_on_event(const ad_wait *wait, ad_error *err)
     const ad_sync *sync = (const ad_sync *)wait->subject;
     subject on;
     AD_RETURN_IF_ERR(open_for_host(sync, "the host", &on, err));
-    return on.backend->event_synchronize(sync->context, on.event, err);
+    return on.backend->event_synchronize(sync->on.context, on.event, err);
 }
 
 static bool
@@ -395,7 +391,7 @@ wait_for(ad_sync *sync, const struct ad_backend *backend)
         .wait = block_on_event,
         .is_over = is_event_over,
         .subject = &sync->base,
-        .on_host = ad_backend_wait_helps(backend, sync->context.device.id),
+        .on_host = ad_backend_wait_helps(backend, sync->on.context.device.id),
     };
 }
 
@@ -418,13 +414,13 @@ log_host_wait(const ad_sync *sync, const char *operation)
 {
     char name[AD_DEVICE_NAME_SIZE];
     ad_log("wait: the host waits for work on %s, for %s",
-           ad_device_format(sync->context.device, name), operation);
+           ad_device_format(sync->on.context.device, name), operation);
 }
 
 /* A release, which passes no `err`, may be between begin_calls() and
  * end_calls(): it is not reported. */
 static __attribute__((cold, noinline)) void
-log_stream_wait(const ad_sync *sync, ad_context context, ad_stream stream,
+log_stream_wait(const ad_sync *sync, const ad_stream_ref *on,
                 const char *operation, const ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
@@ -432,8 +428,8 @@ log_stream_wait(const ad_sync *sync, ad_context context, ad_stream stream,
     if (err != NULL) {
         ad_log("wait: stream 0x%" PRIxPTR " of %s waits for an event of %s, "
                "for %s; the host does not wait",
-               stream.handle, ad_device_format(context.device, name),
-               ad_device_format(sync->context.device, other), operation);
+               on->stream.handle, ad_device_format(on->context.device, name),
+               ad_device_format(sync->on.context.device, other), operation);
     }
 }
 
@@ -448,7 +444,7 @@ ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
     AD_RETURN_IF_ERR(open_for_host(sync, operation, &on, err));
     /* A query costs less than releasing and reacquiring the GIL. */
     AD_RETURN_IF_ERR(
-        on.backend->event_query(sync->context, on.event, &is_done, err));
+        on.backend->event_query(sync->on.context, on.event, &is_done, err));
     if (!is_done) {
         const ad_wait wait = wait_for(sync, on.backend);
         if (ad_log_is_on()) {
@@ -488,7 +484,7 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *operation,
         return AD_OK;
     }
     return ad_fail_on(
-        err, sync->context.device, "capture",
+        err, sync->on.context.device, "capture",
         "import the data before the capture begins or after it has ended",
         "the data were imported with a stream that was being captured into "
         "a graph, and %s would become a part of the graph too",
@@ -496,19 +492,18 @@ ad_sync_require_no_capture(const ad_sync *sync, const char *operation,
 }
 
 ad_status
-ad_sync_require_outside_done(ad_sync *sync, ad_context context,
-                             ad_stream stream, const char *operation,
-                             ad_error *err)
+ad_sync_require_outside_done(ad_sync *sync, const ad_stream_ref *on,
+                             const char *operation, ad_error *err)
 {
     bool is_done;
     if (ad_sync_is_done(sync) || !sync->is_own || sync->is_captured ||
-        !ad_stream_is_captured(&context, stream)) {
+        !ad_stream_is_captured(on)) {
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_sync_query(sync, &is_done, err));
     return is_done
                ? AD_OK
-               : ad_fail_on(err, sync->context.device, "capture",
+               : ad_fail_on(err, sync->on.context.device, "capture",
                             "call synchronize() on the data before the "
                             "capture begins",
                             "work on the data from before the capture is "
@@ -519,73 +514,70 @@ ad_sync_require_outside_done(ad_sync *sync, ad_context context,
 
 /* --- stream order -------------------------------------------------------- */
 
-/* The number of the per-thread default stream names a different stream on each
- * thread. Other numbers are unique on a device while the stream lives. */
-static bool
-is_same_stream(const ad_sync *sync, ad_stream stream)
-{
-    return sync->stream.handle == stream.handle &&
-           (!ad_stream_is_per_thread(sync->context.device, stream) ||
-            sync->thread == ad_thread_number());
-}
-
 /* Whether later work on `stream` follows the event without a wait, because the
  * event was recorded there. Only default streams can be compared by handle:
  * any other stream may have been destroyed while its work continues, and a new
  * one created at its address. */
 static bool
 follows(const ad_sync *sync, const struct ad_backend *backend,
-        ad_context context, ad_stream stream)
+        const ad_stream_ref *on)
 {
-    return sync->is_own && is_same_stream(sync, stream) &&
-           ad_context_equal(sync->context, context) &&
-           ad_stream_is_default(context.device, stream) &&
+    return sync->is_own &&
+           (on->kind == AD_REF_DEFAULT || on->kind == AD_REF_PER_THREAD) &&
+           ad_stream_equal(&sync->on, on) && ad_stream_is_here(on) &&
            (backend->capabilities & AD_CAP_IN_ORDER) != 0;
 }
 
 ad_status
-ad_sync_order(ad_sync *sync, const ad_context *context, ad_stream stream,
-              const char *operation, ad_error *err)
+order_resolved(ad_sync *sync, const subject *of, const ad_stream_ref *on,
+               const char *operation, ad_error *err)
 {
-    subject on;
-    ad_context where;
-    if (ad_sync_is_done(sync)) {
-        return AD_OK;
-    }
-    if (sync->kind != AD_SYNC_EVENT) {
-        return sync->kind != AD_SYNC_UNKNOWN && is_same_stream(sync, stream)
-                   ? AD_OK
-                   : fail_no_runtime(sync, operation, err);
-    }
-    AD_RETURN_IF_ERR(open_event(sync, operation, &on, err));
-    if (context != NULL) {
-        where = *context;
-    } else if (sync->is_own) {
-        where = sync->context;
-    } else {
-        AD_RETURN_IF_ERR(
-            on.backend->stream_context(stream, sync->context, &where, err));
-    }
-    if (follows(sync, on.backend, where, stream)) {
+    if (follows(sync, of->backend, on)) {
         return AD_OK;
     }
     /* The legacy stream cannot join a capture. An attempt would invalidate the
      * graph. */
-    if (ad_stream_is_default(where.device, stream) &&
-        !ad_stream_is_per_thread(where.device, stream)) {
+    if (on->kind == AD_REF_DEFAULT) {
         AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, operation, err));
     }
     if (ad_log_is_on()) {
-        log_stream_wait(sync, where, stream, operation, err);
+        log_stream_wait(sync, on, operation, err);
     }
-    return on.backend->stream_wait(where, stream, on.event, err);
+    return of->backend->stream_wait(on->context, on->stream, of->event, err);
 }
 
 ad_status
-ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
+ad_sync_order(ad_sync *sync, const ad_stream_ref *on, const char *operation,
+              ad_error *err)
+{
+    subject of;
+    if (ad_sync_is_done(sync)) {
+        return AD_OK;
+    }
+    if (sync->kind != AD_SYNC_EVENT) {
+        return sync->kind != AD_SYNC_UNKNOWN &&
+                       ad_stream_equal(&sync->on, on) && ad_stream_is_here(on)
+                   ? AD_OK
+                   : fail_no_runtime(sync, operation, err);
+    }
+    AD_RETURN_IF_ERR(open_event(sync, operation, &of, err));
+    if (on->has_context) {
+        return order_resolved(sync, &of, on, operation, err);
+    }
+    ad_stream_ref found = *on;
+    if (sync->is_own) {
+        found.context = sync->on.context;
+    } else {
+        AD_RETURN_IF_ERR(
+            ad_stream_resolve(&found, of.backend, sync->on.context, err));
+    }
+    return order_resolved(sync, &of, &found, operation, err);
+}
+
+ad_status
+ad_sync_stream(ad_sync *sync, ad_stream_ref *out, ad_error *err)
 {
     static const char operation[] = "a consumer's stream";
-    ad_context context;
     if (sync == NULL) {
         return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
                        "a stream was asked for that waits, and there is "
@@ -595,8 +587,8 @@ ad_sync_stream(ad_sync *sync, ad_stream *out, ad_error *err)
         return fail_no_runtime(sync, operation, err);
     }
     AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, operation, err));
-    AD_RETURN_IF_ERR(ad_stream_shared(sync->context, out, &context, err));
-    return ad_sync_order(sync, &context, *out, operation, err);
+    AD_RETURN_IF_ERR(ad_stream_shared(sync->on.context, out, err));
+    return ad_sync_order(sync, out, operation, err);
 }
 
 /* --- joining ------------------------------------------------------------- */
@@ -607,13 +599,13 @@ fail_other_device(const ad_sync *a, const ad_sync *b, ad_error *err)
     char first[AD_DEVICE_NAME_SIZE];
     char second[AD_DEVICE_NAME_SIZE];
     return ad_fail_on(
-        err, b->context.device, "device",
+        err, b->on.context.device, "device",
         "bring the parts to one device with .to(), or call "
         "synchronize() on them first",
         "parts become ready on %s and on %s, and one event stands for "
         "one device",
-        ad_device_format(a->context.device, first),
-        ad_device_format(b->context.device, second));
+        ad_device_format(a->on.context.device, first),
+        ad_device_format(b->on.context.device, second));
 }
 
 /* *first is the first pending one of `syncs`, or NULL. True where another one
@@ -639,16 +631,16 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
 {
     static const char operation[] = "one event for several parts";
     ad_sync *first;
-    ad_stream own;
+    ad_stream_ref own;
     ad_context context;
     if (!find_two(syncs, n, &first)) {
         *out = ad_sync_ref(first);
         return AD_OK;
     }
-    ad_device device = ad_device_of_runtime(first->context.device);
+    ad_device device = ad_device_of_runtime(first->on.context.device);
     for (size_t i = 0; i < n; i++) {
         if (!ad_sync_is_done(syncs[i]) &&
-            !ad_device_equal(ad_device_of_runtime(syncs[i]->context.device),
+            !ad_device_equal(ad_device_of_runtime(syncs[i]->on.context.device),
                              device)) {
             return fail_other_device(first, syncs[i], err);
         }
@@ -658,11 +650,10 @@ ad_sync_join(ad_sync *const *syncs, size_t n, ad_sync **out, ad_error *err)
         return fail_no_runtime(first, operation, err);
     }
     AD_RETURN_IF_ERR(ad_context_complete(ad_backend_for(device.type),
-                                         first->context, &context, err));
+                                         first->on.context, &context, err));
     AD_RETURN_IF_ERR(ad_stream_own(context, AD_USE_AFTER, &own, err));
     for (size_t i = 0; i < n; i++) {
-        AD_RETURN_IF_ERR(
-            ad_sync_order(syncs[i], &context, own, operation, err));
+        AD_RETURN_IF_ERR(ad_sync_order(syncs[i], &own, operation, err));
     }
-    return ad_sync_record(context, own, out, err);
+    return ad_sync_record(&own, out, err);
 }

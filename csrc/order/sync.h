@@ -21,6 +21,10 @@
  *   AD_SYNC_QUEUE   The same for a queue object.
  *   AD_SYNC_UNKNOWN Work may be pending on an unknown stream. `handle` is the
  *                   object that came with the data.
+ *
+ * In a forked child of the process that loaded the runtime, events are the
+ * parent's: the last reference drops one without a call, queries and waits
+ * fail (AD_ERR_EXCHANGE, "runtime"), and what was proven done stays done.
  */
 #ifndef AD_ORDER_SYNC_H
 #define AD_ORDER_SYNC_H
@@ -31,6 +35,7 @@
 #include "base/handles.h"
 #include "base/list.h"
 #include "base/status.h"
+#include "order/stream_ref.h"
 
 typedef enum ad_sync_kind {
     AD_SYNC_EVENT,
@@ -42,17 +47,15 @@ typedef enum ad_sync_kind {
 typedef struct ad_sync {
     ad_owner base;
     ad_sync_kind kind;
-    ad_context context;  /* handle NULL: not known (foreign events) */
     bool is_own;         /* EVENT: recorded by us, goes back to the pool */
     bool is_captured;    /* own events: the stream was being captured */
     atomic_bool is_done; /* a query or a wait has proven it */
-    ad_stream stream; /* own events: what it was recorded on; STREAM, QUEUE */
-    uint64_t thread;  /* the recording thread (ad_thread_number) where `stream`
-                         is a per-thread default stream; else 0 */
-    void *handle;     /* EVENT: what `sync_event` carries; else the object */
-    ad_event event;   /* own events */
+    ad_stream_ref on;    /* own events: what it was recorded on; STREAM, QUEUE;
+                         else none is named, and only the device is known. The
+                         sync owns `keep`, which keeps `handle` valid, too */
+    void *handle;   /* EVENT: what `sync_event` carries; else the object */
+    ad_event event; /* own events */
     struct ad_context_cache *cache; /* own events: cache of the pool or NULL */
-    ad_owner *keep; /* keeps `handle` valid, and the queue object */
 } ad_sync;
 
 /* --- construction -------------------------------------------------------- */
@@ -64,25 +67,24 @@ AD_MUST_CHECK ad_status ad_sync_new(ad_sync_kind kind, ad_device device,
                                     void *handle, ad_owner *keep,
                                     ad_sync **out, ad_error *err);
 
-/* A sync for work that may be pending on `stream` in `context`, whose handle
- * may be NULL. Records an event now, on this thread. Without a runtime for the
- * device the sync carries the stream itself. `queue` is the owner of the
- * stream's object, or NULL; the sync takes a reference on it. On a stream that
- * is being captured the event becomes a part of the graph. Only streams of the
- * same capture can be ordered after it (see ad_sync_is_captured). */
-AD_MUST_CHECK ad_status ad_sync_pending(const ad_context *context,
-                                        ad_stream stream, ad_owner *queue,
-                                        ad_sync **out, ad_error *err);
+/* A sync for work that may be pending on the stream, whose context need not be
+ * known. Records an event now, on this thread. Without a runtime for the
+ * device the sync carries the stream itself. Takes a reference on its object.
+ * On a stream that is being captured the event becomes a part of the graph.
+ * Only streams of the same capture can be ordered after it (see
+ * ad_sync_is_captured). */
+AD_MUST_CHECK ad_status ad_sync_pending(const ad_stream_ref *on, ad_sync **out,
+                                        ad_error *err);
 
-/* Record an event on `stream`. Requires a runtime for the device. */
-AD_MUST_CHECK ad_status ad_sync_record(ad_context context, ad_stream stream,
-                                       ad_sync **out, ad_error *err);
+/* Record an event on the stream, without a reference on its object. Requires a
+ * runtime for the device. */
+AD_MUST_CHECK ad_status ad_sync_record(const ad_stream_ref *on, ad_sync **out,
+                                       ad_error *err);
 
 /* A sync for the event that the runtime returned for the last work on the
  * stream (AD_CAP_WORK_HAS_EVENT). The event is taken over, even on failure. */
-AD_MUST_CHECK ad_status ad_sync_adopt(ad_context context, ad_stream stream,
-                                      ad_event event, ad_sync **out,
-                                      ad_error *err);
+AD_MUST_CHECK ad_status ad_sync_adopt(const ad_stream_ref *on, ad_event event,
+                                      ad_sync **out, ad_error *err);
 
 /* One sync for all of `syncs` (NULL entries are done). *out is NULL, one of
  * them, or an event on arrowdev's own stream, which waits for all of them.
@@ -125,11 +127,9 @@ ad_sync_is_done(const ad_sync *sync)
 static inline bool
 ad_sync_same(const ad_sync *a, const ad_sync *b)
 {
-    return a == b ||
-           (a != NULL && b != NULL && a->kind == b->kind &&
-            a->kind != AD_SYNC_EVENT && a->handle == b->handle &&
-            a->stream.handle == b->stream.handle && a->thread == b->thread &&
-            ad_device_equal(a->context.device, b->context.device));
+    return a == b || (a != NULL && b != NULL && a->kind == b->kind &&
+                      a->kind != AD_SYNC_EVENT && a->handle == b->handle &&
+                      ad_stream_equal(&a->on, &b->on));
 }
 
 /* The `sync_event` of a device array for a `sync` that is not done. Fails for
@@ -165,14 +165,12 @@ AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
                                                    const char *operation,
                                                    ad_error *err);
 
-/* Called before a stream that may be captured waits for the sync in `context`.
- * A captured stream that waits for an event from outside of the capture
+/* Called before a stream that may be captured waits for the sync. A captured stream that waits for an event from outside of the capture
  * invalidates the graph. So a complete one is found out by a query, and a
  * pending one is AD_ERR_EXCHANGE, "capture". Not for foreign events, which may
  * be of the same capture. */
 AD_MUST_CHECK ad_status ad_sync_require_outside_done(ad_sync *sync,
-                                                     ad_context context,
-                                                     ad_stream stream,
+                                                     const ad_stream_ref *on,
                                                      const char *operation,
                                                      ad_error *err);
 
@@ -185,20 +183,19 @@ AD_MUST_CHECK ad_status ad_sync_wait(ad_sync *sync, const char *operation,
  * interrupted and needs no helper thread. */
 AD_MUST_CHECK ad_status ad_sync_wait_briefly(ad_sync *sync, ad_error *err);
 
-/* Make later work on `stream` wait, without blocking the host. The stream runs
- * in `context`, which may differ from that of the data; NULL: in the context
- * of the data. Makes no runtime call where the sync is done, or where its own
- * event was recorded on the same in-order default stream. Without a runtime
- * only the same stream is accepted. */
-AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, const ad_context *context,
-                                      ad_stream stream, const char *operation,
-                                      ad_error *err);
+/* Make later work on the stream wait, without blocking the host. Its context
+ * may differ from that of the data; where it is not known, it is that of the
+ * data. Makes no runtime call where the sync is done, or where its own event
+ * was recorded on the same in-order default stream. Without a runtime only the
+ * same stream is accepted. */
+AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, const ad_stream_ref *on,
+                                      const char *operation, ad_error *err);
 
 /* A stream to export to a consumer that names none and waits on the exported
  * one (CUDA Array Interface). It is one of arrowdev's own (AD_USE_CONSUMER) and
  * waits for the event. It is never a per-thread stream, and it lives as
  * long as the process. */
-AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream *out,
+AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream_ref *out,
                                        ad_error *err);
 
 #endif /* AD_ORDER_SYNC_H */

@@ -78,7 +78,7 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
  * one does not wait for. */
 static int
 find_unstated_stream(ad_state *state, PyObject *object, const ad_interface *in,
-                     ad_device device, ad_stream_choice *out)
+                     ad_device device, ad_stream_ref *out)
 {
     PyObject *method = NULL;
     int result = device.id >= 0
@@ -91,7 +91,7 @@ find_unstated_stream(ad_state *state, PyObject *object, const ad_interface *in,
                 : 0;
         Py_XDECREF(method);
         if (result == 0) {
-            out->is_given = ad_default_stream(device.type, &out->stream);
+            (void)ad_default_stream(device, out);
         } else if (result > 0) {
             ad_raise_exchange(state, "stream",
                               "synchronize and pass stream=-1",
@@ -110,11 +110,11 @@ find_unstated_stream(ad_state *state, PyObject *object, const ad_interface *in,
 static int
 read_stream(ad_state *state, PyObject *object, const ad_interface *in,
             ad_device device, bool no_sync, bool *is_stated,
-            ad_stream_choice *out)
+            ad_stream_ref *out)
 {
     PyObject *value = in->fields[AD_FIELD_ORDER];
     int64_t number;
-    *out = (ad_stream_choice){.is_given = false};
+    *out = (ad_stream_ref){.kind = AD_REF_NONE};
     *is_stated = value != NULL;
     if (value == NULL) {
         return in->descriptor.data == NULL || no_sync
@@ -131,8 +131,8 @@ read_stream(ad_state *state, PyObject *object, const ad_interface *in,
                            "default stream) or a handle");
         result = -1;
     }
-    out->is_given = true;
-    out->stream.handle = (uintptr_t)number;
+    *out = ad_stream_named((ad_context){device, NULL},
+                           (ad_stream){(uintptr_t)number}, NULL);
     return result;
 }
 
@@ -140,18 +140,18 @@ read_stream(ad_state *state, PyObject *object, const ad_interface *in,
  * it is released in that order. */
 static ad_status
 attach_edges(ad_tensor *tensor, ad_context context,
-             const ad_stream_choice *stream, bool is_stated, bool no_sync,
+             const ad_stream_ref *stream, bool is_stated, bool no_sync,
              ad_error *err)
 {
-    const ad_stream_choice unknown = {.is_given = false};
+    ad_stream_ref on = *stream;
     AD_RETURN_IF_ERR(ad_device_owner_new(tensor->memory.owner, context,
-                                         is_stated ? stream : &unknown,
+                                         is_stated ? stream : NULL,
                                          &tensor->memory.owner, err));
-    if (!stream->is_given || no_sync) {
+    if (!ad_stream_is_given(stream) || no_sync) {
         return AD_OK;
     }
-    return ad_sync_pending(&context, stream->stream, NULL,
-                           &tensor->memory.sync, err);
+    on.context = context;
+    return ad_sync_pending(&on, &tensor->memory.sync, err);
 }
 
 static ad_import_result
@@ -160,7 +160,7 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
 {
     bool no_sync = request->stream.kind == AD_STREAM_OFF;
     bool is_stated;
-    ad_stream_choice stream;
+    ad_stream_ref stream;
     ad_context context;
     ad_error err;
     ad_import_result result =
@@ -186,15 +186,15 @@ make_tensor(ad_state *state, PyObject *object, const ad_request *request,
  * legacy stream waits, too: some consumers work there, whatever is shown
  * (pylibcudf's gpumemoryview, torch.as_tensor). */
 static ad_status
-choose_stream(ad_sync *sync, ad_stream *out, ad_error *err)
+choose_stream(ad_sync *sync, ad_stream_ref *out, ad_error *err)
 {
     if (sync->kind == AD_SYNC_STREAM) {
-        *out = sync->stream;
+        *out = sync->on;
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_sync_stream(sync, out, err));
-    return ad_sync_order(sync, NULL, ad_stream_legacy(sync->context.device),
-                         "consumers on the legacy stream", err);
+    const ad_stream_ref legacy = ad_stream_legacy_ref(sync->on.context.device);
+    return ad_sync_order(sync, &legacy, "consumers on the legacy stream", err);
 }
 
 /* None if the data are ready; else the stream that the consumer uses, or lets
@@ -204,7 +204,7 @@ export_stream(ad_state *state, const ad_tensor *tensor,
               const ad_interface_rules *rules)
 {
     ad_sync *sync = tensor->memory.sync;
-    ad_stream stream;
+    ad_stream_ref on;
     ad_error err;
     bool is_done = ad_sync_is_done(sync);
     if (!is_done && sync->kind == AD_SYNC_EVENT &&
@@ -216,12 +216,11 @@ export_stream(ad_state *state, const ad_tensor *tensor,
     if (is_done) {
         return Py_NewRef(Py_None);
     }
-    if (choose_stream(sync, &stream, &err) != AD_OK ||
-        ad_owner_record_stream(tensor->memory.owner, sync->context, stream,
-                               NULL, &err) != AD_OK) {
+    if (choose_stream(sync, &on, &err) != AD_OK ||
+        ad_owner_record_stream(tensor->memory.owner, &on, &err) != AD_OK) {
         return ad_interface_failed(state, rules, &err);
     }
-    return PyLong_FromSize_t(stream.handle);
+    return PyLong_FromSize_t(on.stream.handle);
 }
 
 static PyObject *

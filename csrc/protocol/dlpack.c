@@ -7,28 +7,30 @@
 #include "abi/arrow_c.h"
 #include "device/backend.h"
 #include "order/device_owner.h"
-#include "order/intake.h"
+#include "order/import_stream.h"
 
 /* --- import: order ------------------------------------------------------- */
 
 /* The `stream` argument for the producer, and its consequences. */
 typedef struct order {
-    PyObject *passed;    /* owned; NULL: nothing is passed */
-    ad_stream_choice on; /* the stream of pending work; `keep` is owned */
-    bool no_sync;        /* the caller passed stream=-1 */
-    bool is_own;         /* `on` is an intake stream, or the default one */
-    ad_intake_stream intake;
+    PyObject *passed; /* owned; NULL: nothing is passed */
+    ad_stream_ref on; /* the stream of pending work; `keep` is owned */
+    bool no_sync;     /* the caller passed stream=-1 */
+    bool is_own;      /* `on` is an import stream, or the default one */
+    ad_import_stream import;
 } order;
 
-/* `sync` is the tensor's, or NULL. The result is that of ad_intake_give(). */
+/* `sync` is the tensor's, or NULL. The result is that of
+ * ad_import_stream_give(). */
 static bool
 order_clear(order *self, ad_sync *sync)
 {
-    bool is_on_intake = sync != NULL && sync->is_own &&
-                        sync->stream.handle == self->intake.stream.handle;
-    bool is_alive = ad_intake_give(&self->intake, is_on_intake ? sync : NULL);
+    bool is_there = sync != NULL && sync->is_own &&
+                    ad_stream_equal(&sync->on, &self->import.on);
+    bool is_alive =
+        ad_import_stream_give(&self->import, is_there ? sync : NULL);
     Py_CLEAR(self->passed);
-    ad_choice_clear(&self->on);
+    ad_stream_ref_clear(&self->on);
     return is_alive;
 }
 
@@ -49,19 +51,19 @@ pass_stream(order *self, int32_t device_type)
     return self->passed != NULL ? 0 : -1;
 }
 
-/* An intake stream; without a runtime the default stream. */
+/* An import stream; without a runtime the default stream. */
 static ad_status
 find_own_stream(ad_device device, order *out, ad_error *err)
 {
     const struct ad_backend *backend;
     out->is_own = true;
     if (!ad_backend_is_there(device.type)) {
-        (void)ad_default_stream(device.type, &out->on.stream);
+        (void)ad_default_stream(device, &out->on);
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
-    AD_RETURN_IF_ERR(ad_intake_take(device, &out->intake, err));
-    out->on.stream = out->intake.stream;
+    AD_RETURN_IF_ERR(ad_import_stream_take(device, &out->import, err));
+    out->on = out->import.on;
     return AD_OK;
 }
 
@@ -106,7 +108,10 @@ plan_own_queue(ad_state *state, const ad_type_slot *slot, ad_device device,
         return ad_import_error(state, &err);
     }
     out->passed = ad_sycl_queue_new(out->on.stream);
-    out->on.is_given = out->is_own = out->passed != NULL;
+    out->is_own = out->passed != NULL;
+    if (!out->is_own) {
+        out->on.kind = AD_REF_NONE;
+    }
     return PyErr_Occurred() ? ad_import_exception(state) : AD_IMPORT_DONE;
 }
 
@@ -122,7 +127,7 @@ plan_queue(ad_state *state, PyObject *object, const ad_type_slot *slot,
         return plan_own_queue(state, slot, device, out);
     }
     if (found > 0) {
-        found = ad_read_choice(state, queue, device, &out->no_sync, &out->on);
+        found = ad_read_stream(state, queue, device, &out->no_sync, &out->on);
         Py_DECREF(queue);
     }
     return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
@@ -152,7 +157,6 @@ plan_order(ad_state *state, PyObject *object, const ad_type_slot *slot,
         if (find_own_stream(device, out, &err) != AD_OK) {
             return ad_import_error(state, &err);
         }
-        out->on.is_given = true;
         result = pass_stream(out, device.type);
     } else if (traits & AD_QUEUES) {
         return plan_queue(state, object, slot, device, out);
@@ -170,7 +174,7 @@ static ad_status
 attach_order(const order *order, ad_device said, ad_tensor *tensor,
              ad_error *err)
 {
-    ad_stream_choice on = order->on;
+    ad_stream_ref on = order->on;
     int32_t type = tensor->memory.device.type;
     if ((ad_device_traits(type) & AD_NO_STREAMS) || order->no_sync) {
         return AD_OK;
@@ -178,14 +182,12 @@ attach_order(const order *order, ad_device said, ad_tensor *tensor,
     /* The device of the struct decides, not __dlpack_device__(). If they
      * differ, the stream that was passed does not apply. */
     if (!ad_streams_are_alike(said.type, type)) {
-        on = (ad_stream_choice){.is_given = false};
+        on = (ad_stream_ref){.kind = AD_REF_NONE};
     }
-    if (!on.is_given) {
-        on.is_given = ad_default_stream(type, &on.stream);
-    }
-    if (on.is_given) {
-        AD_RETURN_IF_ERR(ad_order_pending(tensor->memory.device, &on,
-                                          &tensor->memory.sync, err));
+    if (ad_stream_is_given(&on) ||
+        ad_default_stream(tensor->memory.device, &on)) {
+        AD_RETURN_IF_ERR(ad_pending_on(tensor->memory.device, &on,
+                                       &tensor->memory.sync, err));
         /* The producer may have added our stream to its capture. */
         return order->is_own
                    ? ad_sync_require_no_capture(
@@ -221,7 +223,7 @@ apply_stream_order(ad_state *state, const order *order, ad_device said,
  * themselves, and arrowdev leaves that to them. Where CuPy names no stream,
  * each use is recorded. */
 static ad_import_result
-exempt_cupy_stream(ad_state *state, const ad_tensor *tensor)
+set_cupy_stream(ad_state *state, const ad_tensor *tensor)
 {
     ad_stream_argument current;
     ad_context context;
@@ -235,8 +237,9 @@ exempt_cupy_stream(ad_state *state, const ad_tensor *tensor)
     if (found > 0) {
         Py_DECREF(object);
         if (backend->primary_context(device, &context, NULL) == AD_OK) {
-            ad_device_owner_exempt(tensor->memory.owner, &context,
-                                   current.stream);
+            const ad_stream_ref producer =
+                ad_stream_named(context, current.stream, NULL);
+            ad_device_owner_set_producer(tensor->memory.owner, &producer);
         }
     }
     return found < 0 ? ad_import_exception(state) : AD_IMPORT_DONE;
@@ -335,7 +338,7 @@ copy_to_ask_for(ad_copy wanted, ad_device said, const order *order)
 {
     uint32_t traits = ad_device_traits(said.type);
     bool is_ours = !(traits & AD_NO_STREAMS) &&
-                   (((traits & AD_QUEUES) && order->on.is_given) ||
+                   (((traits & AD_QUEUES) && ad_stream_is_given(&order->on)) ||
                     ad_backend_is_there(said.type));
     return wanted == AD_COPY_ALWAYS && is_ours ? AD_COPY_IF_NEEDED : wanted;
 }
@@ -501,7 +504,7 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
         result = apply_stream_order(state, &order, said, &out->tensor.tensor);
     }
     if (result == AD_IMPORT_DONE && slot->is_cupy) {
-        result = exempt_cupy_stream(state, &out->tensor.tensor);
+        result = set_cupy_stream(state, &out->tensor.tensor);
         if (result != AD_IMPORT_DONE) {
             ad_tensor_clear(&out->tensor.tensor);
         }
@@ -515,7 +518,7 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     return result;
 }
 
-/* Only its use shows that an intake stream died, as by a reset of the device.
+/* Only its use shows that an import stream died, as by a reset of the device.
  * The producer's call or the event of the import has failed by then, so the
  * import is made once more, with a new stream. */
 static ad_import_result

@@ -112,11 +112,11 @@ check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
  * 0, or -1 with an exception. */
 static inline int
 ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
-           ad_stream_choice *out)
+           ad_stream_ref *out)
 {
     uint32_t traits = ad_device_traits(device.type);
     void *stream = NULL;
-    *out = (ad_stream_choice){.is_given = false};
+    *out = (ad_stream_ref){.kind = AD_REF_NONE};
     /* DLPack defines no streams for the types without such a trait: their data
      * count as ready. */
     if ((traits & AD_NO_STREAMS) ||
@@ -134,17 +134,18 @@ ask_stream(ad_state *state, const ad_dl_exchange_api *api, ad_device device,
         return -1;
     }
     /* NULL is the default stream, which has another number on CUDA. */
-    out->is_given = ad_default_stream(device.type, &out->stream);
-    if (stream != NULL) {
-        out->is_given = true;
-        out->stream.handle = (uintptr_t)stream;
+    if (stream == NULL) {
+        (void)ad_default_stream(device, out);
+    } else {
+        *out = ad_stream_named((ad_context){device, NULL},
+                               (ad_stream){(uintptr_t)stream}, NULL);
     }
     return 0;
 }
 
 int
 ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
-                  ad_stream_choice *out)
+                  ad_stream_ref *out)
 {
     const ad_dl_exchange_api *api = NULL;
     PyObject *bases = ad_py_type_mro(type);
@@ -156,13 +157,14 @@ ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
     if (api == NULL) {
         return 0;
     }
-    return ask_stream(state, api, device, out) < 0 ? -1 : out->is_given;
+    return ask_stream(state, api, device, out) < 0 ? -1
+                                                   : ad_stream_is_given(out);
 }
 
 /* The current stream of the library, or the one that the caller states. */
 static inline int
 find_stream(ad_state *state, const ad_type_slot *slot,
-            const ad_request *request, ad_device device, ad_stream_choice *out)
+            const ad_request *request, ad_device device, ad_stream_ref *out)
 {
     if (!slot->ignores_streams ||
         (ad_device_traits(device.type) & AD_NO_STREAMS)) {
@@ -183,7 +185,7 @@ note_stream(ad_state *state, const ad_type_slot *slot,
             ad_sync **sync)
 {
     ad_error err;
-    ad_stream_choice producer;
+    ad_stream_ref producer;
     if (device.type == ARROW_DEVICE_CPU ||
         request->stream.kind == AD_STREAM_OFF) {
         return AD_IMPORT_DONE;
@@ -192,13 +194,13 @@ note_stream(ad_state *state, const ad_type_slot *slot,
         return slot->ignores_streams ? AD_IMPORT_FAILED
                                      : ad_import_exception(state);
     }
-    ad_status status = producer.is_given
-                           ? ad_order_pending(device, &producer, sync, &err)
+    ad_status status = ad_stream_is_given(&producer)
+                           ? ad_pending_on(device, &producer, sync, &err)
                            : AD_OK;
-    ad_choice_clear(&producer);
+    ad_stream_ref_clear(&producer);
     if (status == AD_OK && !slot->ignores_streams && *sync != NULL &&
         (*sync)->is_own) {
-        ad_device_owner_exempt(owner, &(*sync)->context, (*sync)->stream);
+        ad_device_owner_set_producer(owner, &(*sync)->on);
     }
     return status == AD_OK ? AD_IMPORT_DONE : ad_import_error(state, &err);
 }
@@ -251,7 +253,7 @@ order_library(ad_state *state, const ad_type_slot *slot,
     static const char what[] = "the C exchange API of another library";
     ad_error err;
     ad_status status = AD_OK;
-    ad_stream_choice consumer = {.is_given = false};
+    ad_stream_ref consumer = {.kind = AD_REF_NONE};
     if (slot->ignores_streams && has_stream) {
         return 0;
     }
@@ -260,9 +262,8 @@ order_library(ad_state *state, const ad_type_slot *slot,
                    &consumer) < 0) {
         return -1;
     }
-    if (consumer.is_given) {
-        status = ad_order_use(tensor->memory.device, tensor->memory.sync,
-                              tensor->memory.owner, &consumer, what, &err);
+    if (ad_stream_is_given(&consumer)) {
+        status = ad_use(&tensor->memory, &consumer, what, &err);
     } else {
         status = ad_sync_wait(tensor->memory.sync, what, &err);
     }
@@ -322,7 +323,8 @@ tensor_for_consumer(PyObject *object)
     }
     const ad_tensor *tensor = ad_tensor_of(object);
     if (!ad_is_plain(&tensor->memory) &&
-        ad_order_thread(tensor, "the DLPack exchange API", &err) != AD_OK) {
+        ad_use_on_thread(&tensor->memory, "the DLPack exchange API", &err) !=
+            AD_OK) {
         ad_raise(ad_state_current(), &err);
         return NULL;
     }
@@ -364,13 +366,9 @@ tensor_from_py(void *py_object, ad_dl_tensor *out)
 
 /* The stream that current_work_stream returns. */
 static bool
-stream_of_thread(ad_device device, ad_stream_choice *out)
+stream_of_thread(ad_device device, ad_stream_ref *out)
 {
-    if (!ad_stream_current(device, out)) {
-        out->is_given = ad_default_stream(device.type, &out->stream);
-        out->keep = NULL;
-    }
-    return out->is_given;
+    return ad_stream_current(device, out) || ad_default_stream(device, out);
 }
 
 /* If streams are queues, there is no default stream that both sides share. */
@@ -391,7 +389,7 @@ static ad_status
 take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
              ad_error *err)
 {
-    ad_stream_choice producer;
+    ad_stream_ref producer;
     ad_tensor *tensor = &out->tensor;
     AD_RETURN_IF_ERR(ad_dlpack_take(managed, true, out, err));
     uint32_t traits = ad_device_traits(tensor->memory.device.type);
@@ -400,8 +398,8 @@ take_pending(ad_dl_managed_versioned *managed, ad_tensor_value *out,
         return AD_OK;
     }
     if (stream_of_thread(tensor->memory.device, &producer)) {
-        status = ad_order_pending(tensor->memory.device, &producer,
-                                  &tensor->memory.sync, err);
+        status = ad_pending_on(tensor->memory.device, &producer,
+                               &tensor->memory.sync, err);
     } else if (traits & AD_QUEUES) {
         status =
             fail_no_queue(tensor->memory.device,
@@ -440,18 +438,17 @@ allocate_on_device(ad_device device, int64_t nbytes, ad_tensor *tensor,
 {
     const struct ad_backend *backend;
     ad_context primary;
-    ad_stream_choice stream;
+    ad_stream_ref stream;
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &primary, err));
     if (!stream_of_thread(device, &stream)) {
         if (ad_device_traits(device.type) & AD_QUEUES) {
             return fail_no_queue(device, "memory was asked for", err);
         }
-        AD_RETURN_IF_ERR(
-            ad_stream_own(primary, AD_USE_WORK, &stream.stream, err));
+        AD_RETURN_IF_ERR(ad_stream_own(primary, AD_USE_WORK, &stream, err));
     }
-    return ad_device_memory_new(primary, stream.stream, stream.keep, nbytes,
-                                &tensor->data, &tensor->memory.owner, err);
+    return ad_device_memory_new(primary, &stream, nbytes, &tensor->data,
+                                &tensor->memory.owner, err);
 }
 
 static ad_status
@@ -522,7 +519,7 @@ static int
 current_work_stream(int32_t device_type, int32_t device_id, void **out_stream)
 {
     ad_device device = {device_type, device_id};
-    ad_stream_choice current;
+    ad_stream_ref current;
     *out_stream =
         device_type != ARROW_DEVICE_CPU && ad_stream_current(device, &current)
             ? (void *)current.stream.handle

@@ -107,14 +107,14 @@ read_request(PyObject *const *values, export_request *out)
 /* The consumer's stream. *off: no synchronization. */
 static int
 read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
-            ad_stream_choice *out)
+            ad_stream_ref *out)
 {
-    *out = (ad_stream_choice){.is_given = false};
+    *out = (ad_stream_ref){.kind = AD_REF_NONE};
     *off = false;
     if (ad_is_none(stream)) {
         /* Consumers treat pinned memory as host memory. */
         if (!(ad_device_traits(device.type) & AD_NO_STREAMS)) {
-            out->is_given = ad_default_stream(device.type, &out->stream);
+            (void)ad_default_stream(device, out);
         }
         return 0;
     }
@@ -125,7 +125,7 @@ read_stream(ad_state *state, ad_device device, PyObject *stream, bool *off,
                           stream);
         return -1;
     }
-    return ad_read_choice(state, stream, device, off, out);
+    return ad_read_stream(state, stream, device, off, out);
 }
 
 /* Exports the memory under the requested device if that needs no copy: the
@@ -181,8 +181,8 @@ check_may_copy(const ad_tensor *tensor, const export_request *request,
  * consumer's stream. */
 static ad_status
 prepare(const ad_tensor *tensor, const export_request *request,
-        const ad_stream_choice *consumer, ad_tensor_value *copied,
-        ad_tensor *out, bool *is_copy, ad_error *err)
+        const ad_stream_ref *consumer, ad_tensor_value *copied, ad_tensor *out,
+        bool *is_copy, ad_error *err)
 {
     bool is_there = true;
     *out = *tensor; /* borrows all that it points to */
@@ -209,22 +209,22 @@ prepare(const ad_tensor *tensor, const export_request *request,
  * copy: stream=-1 refers to the data, and the consumer does not know the
  * stream of the copy. */
 static ad_status
-order_consumer(const ad_tensor *given, const ad_stream_choice *consumer,
+order_consumer(const ad_tensor *given, const ad_stream_ref *consumer,
                bool no_sync, bool is_copy, ad_error *err)
 {
     if (ad_is_plain(&given->memory) || (no_sync && !is_copy)) {
         return AD_OK;
     }
-    if (!consumer->is_given || given->memory.device.type == ARROW_DEVICE_CPU) {
+    if (!ad_stream_is_given(consumer) ||
+        given->memory.device.type == ARROW_DEVICE_CPU) {
         return ad_sync_wait(given->memory.sync, "__dlpack__", err);
     }
-    return ad_order_use(given->memory.device, given->memory.sync,
-                        given->memory.owner, consumer, "__dlpack__", err);
+    return ad_use(&given->memory, consumer, "__dlpack__", err);
 }
 
 static ad_status
 make_managed(const ad_tensor *tensor, const export_request *request,
-             const ad_stream_choice *consumer, bool no_sync, void **out,
+             const ad_stream_ref *consumer, bool no_sync, void **out,
              ad_error *err)
 {
     ad_tensor_value copied;
@@ -253,7 +253,7 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
 {
     ad_error err;
     ad_status status;
-    ad_stream_choice consumer;
+    ad_stream_ref consumer;
     bool no_sync;
     void *managed = NULL;
     if (ad_is_plain(&tensor->memory) && !request->has_device &&
@@ -271,7 +271,7 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
         }
         status =
             make_managed(tensor, request, &consumer, no_sync, &managed, &err);
-        ad_choice_clear(&consumer);
+        ad_stream_ref_clear(&consumer);
     }
     if (status != AD_OK) {
         return ad_raise(state, &err);

@@ -391,12 +391,11 @@ int
 ad_apply_device_order(ad_state *state, const ad_request *request,
                       const ad_memory *memory)
 {
-    ad_device device = memory->device;
-    ad_stream_choice consumer;
+    ad_stream_ref consumer;
     bool no_sync;
     ad_error err;
     if (request->stream.kind == AD_STREAM_ABSENT) {
-        if (!ad_stream_current(device, &consumer)) {
+        if (!ad_stream_current(memory->device, &consumer)) {
             return 0;
         }
         ad_owner_ref(consumer.keep);
@@ -404,13 +403,12 @@ ad_apply_device_order(ad_state *state, const ad_request *request,
                                 device, &no_sync, &consumer) < 0) {
         return -1;
     }
-    if (!consumer.is_given) {
+    if (!ad_stream_is_given(&consumer)) {
         return 0;
     }
     ad_status status =
-        ad_order_use(device, memory->sync, memory->owner, &consumer,
-                     "the stream that was named", &err);
-    ad_choice_clear(&consumer);
+        ad_use(memory, &consumer, "the stream that was named", &err);
+    ad_stream_ref_clear(&consumer);
     return ad_raise_status(state, status, &err);
 }
 
@@ -485,7 +483,7 @@ ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
 {
     ad_tensor *tensor = &value->tensor;
     ad_tensor_value copied;
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     bool no_sync;
     ad_error err;
     int result = ad_choose_stream(state, stream, tensor->memory.device,
@@ -494,7 +492,7 @@ ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
         ad_status status =
             ad_tensor_copy_to(tensor, tensor->memory.device, &choice, order,
                               "copy=True was passed", &copied, &err);
-        ad_choice_clear(&choice);
+        ad_stream_ref_clear(&choice);
         result = ad_raise_status(state, status, &err);
     }
     ad_tensor_clear(tensor);

@@ -15,6 +15,7 @@
 #include "bridge/bridge.h"
 #include "bridge/masks.h"
 #include "order/streams.h"
+#include "order/use.h"
 #include "model/tensor.h"
 #include "support/args.h"
 #include "support/capsule.h"
@@ -25,15 +26,15 @@
 
 /* A parsed stream= argument. The meaning of a number, and whether an object's
  * stream is of the right kind, depend on the device. */
-typedef enum ad_stream_kind {
+typedef enum ad_stream_argument_kind {
     AD_STREAM_ABSENT, /* left out, or None */
     AD_STREAM_OFF,    /* the int -1: no synchronization */
     AD_STREAM_NUMBER, /* with DLPack's meaning for the type of the device */
     AD_STREAM_OBJECT  /* a stream or queue object of a known kind */
-} ad_stream_kind;
+} ad_stream_argument_kind;
 
 typedef struct ad_stream_argument {
-    ad_stream_kind kind;
+    ad_stream_argument_kind kind;
     bool is_too_large;   /* a number that 64 bits cannot hold */
     int32_t device_type; /* of an object's stream */
     ad_stream stream;
@@ -309,18 +310,18 @@ int ad_parse_stream(ad_state *state, PyObject *value, ad_stream_argument *out);
 int ad_parse_stream_of(ad_state *state, PyObject *value, ad_device device,
                        ad_stream_argument *out);
 
-/* The argument as an ad_stream_choice. choice->keep is a new reference on an
- * owner of the object (NULL for an int); drop it with ad_choice_clear. -1 with
- * MemoryError. */
-int ad_stream_argument_choice(const ad_stream_argument *argument,
-                              ad_stream_choice *out);
+/* The stream of the argument on `device`. out->keep is a new reference on an
+ * owner of the object (NULL for an int); drop it with ad_stream_ref_clear. -1
+ * with MemoryError. */
+int ad_stream_argument_ref(const ad_stream_argument *argument,
+                           ad_device device, ad_stream_ref *out);
 
 /* The choice for work on `device`, with the errors of ad_parse_stream_of; NULL
  * is absent. Absent and stream=-1 are "not given". stream=-1 sets *no_sync; if
  * no_sync is NULL the work needs a stream, and stream=-1 is refused
  * (ValueError). Returns -1 with an exception. */
 int ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
-                     ad_device device, bool *no_sync, ad_stream_choice *out);
+                     ad_device device, bool *no_sync, ad_stream_ref *out);
 
 /* CuPy's current stream on the device, for this thread. *object is a new
  * reference. 1 found, 0 where CuPy is not imported or does not tell, -1 with an
@@ -329,16 +330,16 @@ int ad_cupy_stream(ad_state *state, ad_device device, PyObject **object,
                    ad_stream_argument *out);
 
 /* ad_parse_stream and ad_choose_stream at once. */
-int ad_read_choice(ad_state *state, PyObject *value, ad_device device,
-                   bool *no_sync, ad_stream_choice *out);
+int ad_read_stream(ad_state *state, PyObject *value, ad_device device,
+                   bool *no_sync, ad_stream_ref *out);
 
 /* Drops the reference; a pending exception stays set. */
 static inline void
-ad_choice_clear(ad_stream_choice *choice)
+ad_stream_ref_clear(ad_stream_ref *self)
 {
-    ad_owner_unref(choice->keep);
-    choice->is_given = false;
-    choice->keep = NULL;
+    ad_owner_unref(self->keep);
+    self->kind = AD_REF_NONE;
+    self->keep = NULL;
 }
 
 /* Returns whether the type or one of its bases has this name (NULL: any) and
@@ -356,52 +357,15 @@ const ad_stream_argument *ad_request_stream(const ad_request *request,
 /* The stream of a request for arrowdev's copies; NULL: absent or -1. */
 const ad_stream_argument *ad_request_copy_stream(const ad_request *request);
 
-/* --- order (stream_argument.c) ------------------------------------------- */
-
-/* The stream that None means on this device type: the legacy default stream.
- * Returns false if the type has none. */
-static inline bool
-ad_default_stream(int32_t device_type, ad_stream *out)
-{
-    uint32_t traits = ad_device_traits(device_type);
-    *out = ad_stream_legacy((ad_device){device_type, 0});
-    return (traits & (AD_CUDA_STREAMS | AD_ROCM_STREAMS)) != 0;
-}
-
 /* The current stream of the library of this type, if the type or one of its
  * bases has an exchange table of DLPack (dlpack_exchange.c). Returns 1, 0 if
  * there is no table or it states no stream, or -1 with an exception. */
 int ad_library_stream(ad_state *state, PyTypeObject *type, ad_device device,
-                      ad_stream_choice *out);
+                      ad_stream_ref *out);
 
 /* A new dpctl.SyclQueue over `stream` (sycl_usm.c). NULL without an exception
  * if dpctl is not imported, which this does not do. */
 PyObject *ad_sycl_queue_new(ad_stream stream);
-
-/* Orders a use of the data on the stream `consumer`: the stream waits for
- * them, without the host, and their owner records it. A stream of another
- * device is refused (AD_ERR_EXCHANGE, "stream"), even if no work is pending.
- * `what` is for the message. */
-AD_MUST_CHECK ad_status ad_order_use(ad_device device, ad_sync *sync,
-                                     ad_owner *owner,
-                                     const ad_stream_choice *consumer,
-                                     const char *what, ad_error *err);
-
-/* The same for a consumer on this thread's current stream, or else the default
- * stream. The host waits if there is none, or if memory of this type is
- * exchanged without streams. */
-AD_MUST_CHECK ad_status ad_order_thread(const ad_tensor *tensor,
-                                        const char *what, ad_error *err);
-
-/* A sync for work on data on `device` that may be pending on the stream
- * `producer`. */
-static inline ad_status
-ad_order_pending(ad_device device, const ad_stream_choice *producer,
-                 ad_sync **out, ad_error *err)
-{
-    return ad_sync_pending(&(ad_context){.device = device}, producer->stream,
-                           producer->keep, out, err);
-}
 
 /* Returns whether there is nothing to order: host memory that is ready. */
 static inline bool

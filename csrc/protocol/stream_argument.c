@@ -1,13 +1,11 @@
 /* stream= arguments, which are an int with DLPack's meaning for the device or
- * a known stream or queue object, and the order on these streams. */
+ * a known stream or queue object. */
 #include "protocol/protocol.h"
 
 #include <string.h>
 
 #include "abi/arrow_c.h"
-#include "base/log.h"
 #include "device/backend.h"
-#include "order/device_owner.h"
 
 /* --- numbers ------------------------------------------------------------- */
 
@@ -368,7 +366,7 @@ fit_object(ad_state *state, ad_device expected, ad_stream_argument *out)
         is_cuda = ad_device_traits(out->device_type) & AD_CUDA_STREAMS;
     }
     if (is_cuda && out->stream.handle == 0) {
-        (void)ad_default_stream(out->device_type, &out->stream);
+        out->stream = ad_stream_legacy((ad_device){out->device_type, 0});
     }
     bool is_queue = ad_device_traits(out->device_type) & AD_QUEUES;
     if (is_queue && out->stream.handle == 0) {
@@ -473,28 +471,25 @@ ad_parse_stream_of(ad_state *state, PyObject *value, ad_device device,
 }
 
 int
-ad_stream_argument_choice(const ad_stream_argument *argument,
-                          ad_stream_choice *out)
+ad_stream_argument_ref(const ad_stream_argument *argument, ad_device device,
+                       ad_stream_ref *out)
 {
-    *out = (ad_stream_choice){.is_given = true, .stream = argument->stream};
-    if (argument->object == NULL) {
-        return 0;
-    }
-    out->keep = ad_py_owner_new(argument->object);
-    return out->keep != NULL ? 0 : -1;
+    ad_owner *keep =
+        argument->object != NULL ? ad_py_owner_new(argument->object) : NULL;
+    *out = ad_stream_named((ad_context){device, NULL}, argument->stream, keep);
+    return argument->object == NULL || keep != NULL ? 0 : -1;
 }
 
 /* A number that CuPy passes is that of its current stream, which ends with its
  * object. Other numbers, and CuPy's views of others' streams, keep nothing. */
 static int
-keep_cupy_stream(ad_state *state, ad_device device, ad_stream_choice *out)
+keep_cupy_stream(ad_state *state, ad_device device, ad_stream_ref *out)
 {
     ad_stream_argument current;
     PyObject *object;
     device = ad_device_of_runtime(device);
-    if (out->keep != NULL || ad_stream_is_default(device, out->stream) ||
-        !(ad_device_traits(device.type) &
-          (AD_CUDA_STREAMS | AD_ROCM_STREAMS))) {
+    if (out->kind != AD_REF_GIVEN || !(ad_device_traits(device.type) &
+                                       (AD_CUDA_STREAMS | AD_ROCM_STREAMS))) {
         return 0;
     }
     int found = ad_cupy_stream(state, device, &object, &current);
@@ -504,6 +499,7 @@ keep_cupy_stream(ad_state *state, ad_device device, ad_stream_choice *out)
     if (current.stream.handle == out->stream.handle &&
         ad_is_subclass(Py_TYPE(object), "cupy", "Stream")) {
         out->keep = ad_py_owner_new(object);
+        out->kind = AD_REF_OBJECT;
         found = out->keep != NULL ? 0 : -1;
     }
     Py_DECREF(object);
@@ -513,10 +509,9 @@ keep_cupy_stream(ad_state *state, ad_device device, ad_stream_choice *out)
 /* ad_choose_stream for an argument that may be changed. */
 static int
 choose(ad_state *state, ad_stream_argument *argument, ad_device device,
-       bool *no_sync, ad_stream_choice *out)
+       bool *no_sync, ad_stream_ref *out)
 {
-    out->is_given = false;
-    out->keep = NULL;
+    *out = (ad_stream_ref){.kind = AD_REF_NONE};
     if (no_sync != NULL) {
         *no_sync = false;
     }
@@ -527,7 +522,7 @@ choose(ad_state *state, ad_stream_argument *argument, ad_device device,
         return -1;
     }
     if (argument->kind != AD_STREAM_OFF) {
-        return ad_stream_argument_choice(argument, out) < 0
+        return ad_stream_argument_ref(argument, device, out) < 0
                    ? -1
                    : keep_cupy_stream(state, device, out);
     }
@@ -543,10 +538,10 @@ choose(ad_state *state, ad_stream_argument *argument, ad_device device,
 
 int
 ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
-                 ad_device device, bool *no_sync, ad_stream_choice *out)
+                 ad_device device, bool *no_sync, ad_stream_ref *out)
 {
     ad_stream_argument fitted = {.kind = AD_STREAM_ABSENT};
-    *out = (ad_stream_choice){.is_given = false};
+    *out = (ad_stream_ref){.kind = AD_REF_NONE};
     if (argument != NULL) {
         fitted = *argument;
     }
@@ -558,11 +553,11 @@ ad_choose_stream(ad_state *state, const ad_stream_argument *argument,
 }
 
 int
-ad_read_choice(ad_state *state, PyObject *value, ad_device device,
-               bool *no_sync, ad_stream_choice *out)
+ad_read_stream(ad_state *state, PyObject *value, ad_device device,
+               bool *no_sync, ad_stream_ref *out)
 {
     ad_stream_argument argument;
-    *out = (ad_stream_choice){.is_given = false};
+    *out = (ad_stream_ref){.kind = AD_REF_NONE};
     return ad_parse_stream(state, value, &argument) < 0
                ? -1
                : choose(state, &argument, device, no_sync, out);
@@ -601,76 +596,4 @@ ad_request_copy_stream(const ad_request *request)
     bool is_named = request->stream.kind == AD_STREAM_NUMBER ||
                     request->stream.kind == AD_STREAM_OBJECT;
     return is_named ? &request->stream : NULL;
-}
-
-/* --- order: what both tables of synchronization.md have in common -------- */
-
-/* The context in which the stream runs. The runtime is not asked again if one
- * of our events was recorded on the stream. */
-static ad_status
-find_context(const struct ad_backend *backend, ad_device device,
-             const ad_sync *sync, ad_stream stream, ad_context *out,
-             ad_error *err)
-{
-    ad_context hint = {device, NULL};
-    if (sync != NULL && sync->is_own &&
-        !ad_stream_is_default(device, stream) &&
-        sync->stream.handle == stream.handle) {
-        *out = sync->context;
-        return AD_OK;
-    }
-    return backend->stream_context(stream, hint, out, err);
-}
-
-ad_status
-ad_order_use(ad_device device, ad_sync *sync, ad_owner *owner,
-             const ad_stream_choice *consumer, const char *what, ad_error *err)
-{
-    ad_context context;
-    const struct ad_backend *backend = ad_backend_in_use(device.type);
-    if (backend == NULL) {
-        return ad_sync_order(sync, NULL, consumer->stream, what, err);
-    }
-    /* Resolved now and on this thread: another thread may have another default
-     * stream, and a stream of another device would order nothing. The calls are
-     * not grouped while messages are on, because a message may run any code. */
-    ad_context expected = {device, NULL};
-    bool holds = ad_stream_is_default(device, consumer->stream) &&
-                 !ad_sync_is_done(sync) && !ad_log_is_on();
-    if (holds) {
-        backend->begin_calls(expected);
-    }
-    ad_status status =
-        find_context(backend, device, sync, consumer->stream, &context, err);
-    if (status == AD_OK) {
-        status = ad_sync_require_outside_done(sync, context, consumer->stream,
-                                              what, err);
-    }
-    if (status == AD_OK) {
-        status = ad_sync_order(sync, &context, consumer->stream, what, err);
-    }
-    if (holds) {
-        backend->end_calls(expected);
-    }
-    AD_RETURN_IF_ERR(status);
-    /* A stream that could wait for an event from outside of a capture. */
-    bool is_outside =
-        !ad_sync_is_done(sync) && sync->is_own && !ad_sync_is_captured(sync);
-    return (is_outside ? ad_owner_record_stream : ad_owner_record_consumer)(
-        owner, context, consumer->stream, consumer->keep, err);
-}
-
-ad_status
-ad_order_thread(const ad_tensor *tensor, const char *what, ad_error *err)
-{
-    ad_device device = tensor->memory.device;
-    ad_stream_choice consumer = {.is_given = false};
-    bool has_stream = !(ad_device_traits(device.type) & AD_NO_STREAMS) &&
-                      (ad_stream_current(device, &consumer) ||
-                       ad_default_stream(device.type, &consumer.stream));
-    if (!has_stream) {
-        return ad_sync_wait(tensor->memory.sync, what, err);
-    }
-    return ad_order_use(device, tensor->memory.sync, tensor->memory.owner,
-                        &consumer, what, err);
 }

@@ -17,8 +17,8 @@
 
 /* `syclobj` and the context of the memory. */
 typedef struct source {
-    PyObject *syclobj;      /* borrowed */
-    ad_stream_choice queue; /* given if syclobj is a queue that the runtime
+    PyObject *syclobj;   /* borrowed */
+    ad_stream_ref queue; /* given if syclobj is a queue that the runtime
                                accepts; owns `keep` */
     ad_context context;
 } source;
@@ -86,7 +86,7 @@ read_syclobj(ad_state *state, const char *origin, source *in)
         return -1;
     }
     return ad_backend_is_there(device.type)
-               ? ad_stream_argument_choice(&argument, &in->queue)
+               ? ad_stream_argument_ref(&argument, device, &in->queue)
                : 0;
 }
 
@@ -94,7 +94,7 @@ read_syclobj(ad_state *state, const char *origin, source *in)
  * SYCL is not available. If `queue` is given, the memory must be of its
  * context. */
 static ad_status
-locate(const void *pointer, const ad_stream_choice *queue, ad_memory_info *out,
+locate(const void *pointer, const ad_stream_ref *queue, ad_memory_info *out,
        ad_error *err)
 {
     const struct ad_backend *backend;
@@ -104,13 +104,13 @@ locate(const void *pointer, const ad_stream_choice *queue, ad_memory_info *out,
         return AD_OK;
     }
     AD_RETURN_IF_ERR(ad_backend_open(hint.device.type, &backend, err));
-    if (queue->is_given) {
+    if (ad_stream_is_given(queue)) {
         AD_RETURN_IF_ERR(
             backend->stream_context(queue->stream, hint, &hint, err));
     }
     AD_RETURN_IF_ERR(backend->classify(pointer, hint, out, err));
     if (out->kind == AD_MEMORY_UNREGISTERED ||
-        (queue->is_given && out->context.handle != hint.handle)) {
+        (ad_stream_is_given(queue) && out->context.handle != hint.handle)) {
         out->kind = AD_MEMORY_UNREGISTERED;
         out->context = hint;
     }
@@ -130,7 +130,7 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
     if (info.kind != AD_MEMORY_UNREGISTERED) {
         return AD_IMPORT_DONE;
     }
-    if (!from->queue.is_given) {
+    if (!ad_stream_is_given(&from->queue)) {
         /* The context of the memory is unknown. */
         from->context.handle = NULL;
         return ad_interface_believe_device(state, object, request, in,
@@ -154,9 +154,10 @@ find_context(ad_state *state, PyObject *object, const ad_request *request,
 static ad_status
 attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
 {
-    if (from->queue.is_given) {
-        return ad_sync_pending(&from->context, from->queue.stream,
-                               from->queue.keep, &tensor->memory.sync, err);
+    if (ad_stream_is_given(&from->queue)) {
+        ad_stream_ref on = from->queue;
+        on.context = from->context;
+        return ad_sync_pending(&on, &tensor->memory.sync, err);
     }
     ad_owner *keep = ad_py_owner_new(from->syclobj);
     if (keep == NULL) {
@@ -174,10 +175,8 @@ attach_sync(ad_tensor *tensor, const source *from, ad_error *err)
 static ad_status
 attach_edges(ad_tensor *tensor, const source *from, ad_error *err)
 {
-    const ad_stream_choice unknown = {.is_given = false};
     AD_RETURN_IF_ERR(ad_device_owner_new(tensor->memory.owner, from->context,
-                                         &unknown, &tensor->memory.owner,
-                                         err));
+                                         NULL, &tensor->memory.owner, err));
     return attach_sync(tensor, from, err);
 }
 
@@ -226,8 +225,8 @@ static PyObject *
 object_that_came(const ad_tensor *tensor)
 {
     const ad_sync *sync = tensor->memory.sync;
-    PyObject *object = sync != NULL && sync->keep != NULL
-                           ? ad_py_owner_object(sync->keep)
+    PyObject *object = sync != NULL && sync->on.keep != NULL
+                           ? ad_py_owner_object(sync->on.keep)
                            : NULL;
     bool is_taken =
         object != NULL &&
@@ -269,23 +268,20 @@ ad_sycl_queue_new(ad_stream stream)
 /* arrowdev's own stream in the context of the memory, which waits for the
  * data. */
 static ad_status
-make_stream(const ad_tensor *tensor, const char *what, ad_stream *out,
+make_stream(const ad_tensor *tensor, const char *what, ad_stream_ref *out,
             ad_error *err)
 {
-    const ad_stream_choice none = {.is_given = false};
+    const ad_stream_ref none = {.kind = AD_REF_NONE};
     ad_memory_info info;
-    ad_context context;
     AD_RETURN_IF_ERR(locate(ad_tensor_address(tensor), &none, &info, err));
     if (info.kind == AD_MEMORY_UNREGISTERED) {
         return ad_fail(err, AD_ERR_EXCHANGE, "device", NULL,
                        "the data came without a SYCL queue, and SYCL has no "
                        "memory at their address");
     }
-    AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, &context, err));
-    AD_RETURN_IF_ERR(
-        ad_sync_order(tensor->memory.sync, NULL, *out, what, err));
-    return ad_owner_record_stream(tensor->memory.owner, context, *out, NULL,
-                                  err);
+    AD_RETURN_IF_ERR(ad_stream_shared(info.context, out, err));
+    AD_RETURN_IF_ERR(ad_sync_order(tensor->memory.sync, out, what, err));
+    return ad_owner_record_stream(tensor->memory.owner, out, err);
 }
 
 /* Creates a queue object for data that have only an event, or no pending work.
@@ -295,7 +291,7 @@ make_queue(ad_state *state, const ad_tensor *tensor,
            const ad_interface_rules *rules)
 {
     ad_error err;
-    ad_stream stream;
+    ad_stream_ref on;
     PyObject *type = queue_class();
     if (type == NULL) {
         return PyErr_Occurred()
@@ -306,8 +302,8 @@ make_queue(ad_state *state, const ad_tensor *tensor,
                                 "imported");
     }
     Py_DECREF(type);
-    return make_stream(tensor, rules->name, &stream, &err) == AD_OK
-               ? ad_sycl_queue_new(stream)
+    return make_stream(tensor, rules->name, &on, &err) == AD_OK
+               ? ad_sycl_queue_new(on.stream)
                : ad_interface_failed(state, rules, &err);
 }
 
@@ -322,10 +318,8 @@ find_queue(ad_state *state, const ad_tensor *tensor,
         return make_queue(state, tensor, rules);
     }
     if (tensor->memory.sync->kind == AD_SYNC_EVENT &&
-        ad_owner_record_stream(tensor->memory.owner,
-                               (ad_context){tensor->memory.device, NULL},
-                               tensor->memory.sync->stream,
-                               tensor->memory.sync->keep, &err) != AD_OK) {
+        ad_owner_record_stream(tensor->memory.owner, &tensor->memory.sync->on,
+                               &err) != AD_OK) {
         Py_DECREF(queue);
         return ad_interface_failed(state, rules, &err);
     }

@@ -25,7 +25,7 @@
  * `choice->keep`. AD_ERR_VALUE for a `prefetch` out of range. */
 AD_MUST_CHECK ad_status ad_array_stream_to(ad_array_stream *source,
                                            ad_device target, int64_t prefetch,
-                                           const ad_stream_choice *choice,
+                                           const ad_stream_ref *choice,
                                            ad_array_stream **out,
                                            ad_error *err);
 

@@ -9,12 +9,12 @@
 typedef struct transfer {
     ad_upstream upstream;
     ad_device target;
-    ad_stream_choice choice; /* owns a reference on `keep` */
-    ad_sync *given;          /* of the last copy that was returned */
-    size_t room;             /* capacity of `moves` */
-    size_t first;            /* the next move to return */
-    size_t n;                /* moves that have begun */
-    ad_array_move moves[];   /* a ring buffer */
+    ad_stream_ref choice;  /* owns a reference on `keep` */
+    ad_sync *given;        /* of the last copy that was returned */
+    size_t room;           /* capacity of `moves` */
+    size_t first;          /* the next move to return */
+    size_t n;              /* moves that have begun */
+    ad_array_move moves[]; /* a ring buffer */
 } transfer;
 
 static void
@@ -93,7 +93,7 @@ transfer_destroy(ad_batch_source *base)
 
 ad_status
 ad_array_stream_to(ad_array_stream *source, ad_device target, int64_t prefetch,
-                   const ad_stream_choice *choice, ad_array_stream **out,
+                   const ad_stream_ref *choice, ad_array_stream **out,
                    ad_error *err)
 {
     if (prefetch < 0 || prefetch > AD_MAX_PREFETCH) {

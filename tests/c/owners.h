@@ -6,10 +6,9 @@
 
 #include "check.h"
 #include "mock_backend.h"
+#include "stream_refs.h"
 #include "tracked.h"
 
-#define CONTEXT(type, id)                                                     \
-    ((ad_context){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
 
 static const ad_stream P = {0x100}; /* the producer's */
 static const ad_stream S = {0x200};
@@ -20,14 +19,14 @@ static atomic_int n_released;
 static inline ad_owner *
 owner_of(int32_t type, const ad_stream *producer)
 {
-    ad_stream_choice choice = {producer != NULL, {0}, NULL};
+    ad_stream_ref free_stream = {.kind = AD_REF_NONE};
     ad_owner *owner;
     if (producer != NULL) {
-        choice.stream = *producer;
+        free_stream = ad_stream_named(CONTEXT(type, 0), *producer, NULL);
     }
     atomic_store(&n_released, 0);
     CHECK_INT(ad_device_owner_new(tracked_new(&n_released), CONTEXT(type, 0),
-                                  &choice, &owner, NULL),
+                                  &free_stream, &owner, NULL),
               AD_OK);
     return owner;
 }
@@ -35,9 +34,7 @@ owner_of(int32_t type, const ad_stream *producer)
 static inline void
 record_on(ad_owner *owner, int32_t type, ad_stream stream)
 {
-    CHECK_INT(
-        ad_owner_record_stream(owner, CONTEXT(type, 0), stream, NULL, NULL),
-        AD_OK);
+    CHECK_INT(ad_owner_record_stream(owner, ON(type, 0, stream), NULL), AD_OK);
 }
 
 #endif

@@ -5,11 +5,10 @@
 
 #include "check.h"
 #include "mock_backend.h"
+#include "stream_refs.h"
 #include "order/streams.h"
 #include "order/sync.h"
 
-#define CONTEXT(type, id)                                                     \
-    ((ad_context){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
 
 static const ad_stream S = {0x100};
 static const ad_stream T = {0x200};
@@ -18,7 +17,7 @@ static inline ad_sync *
 record(int32_t type, ad_stream stream)
 {
     ad_sync *sync = NULL;
-    CHECK_INT(ad_sync_record(CONTEXT(type, 0), stream, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(type, 0, stream), &sync, NULL), AD_OK);
     return sync;
 }
 

@@ -54,8 +54,8 @@ test_import_keeps_event(void)
     ad_sync *sync = ad_sync_ref(array.memory.sync);
     CHECK_INT(sync->kind, AD_SYNC_EVENT);
     CHECK(sync->handle == &event);
-    CHECK_INT(sync->context.device.type, ARROW_DEVICE_CUDA);
-    CHECK_INT(sync->context.device.id, 3);
+    CHECK_INT(sync->on.context.device.type, ARROW_DEVICE_CUDA);
+    CHECK_INT(sync->on.context.device.id, 3);
     ad_array_clear(&array);
     CHECK_INT(atomic_load(&live_arrays), 1);
     ad_sync_unref(sync);

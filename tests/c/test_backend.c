@@ -12,6 +12,7 @@
 #include "order/streams.h"
 #include "order/sync.h"
 #include "mock_backend.h"
+#include "stream_refs.h"
 
 static void
 test_is_never_null(void)
@@ -240,7 +241,7 @@ child_refuses(void)
 {
     ad_error err;
     const struct ad_backend *backend;
-    ad_stream stream;
+    ad_stream_ref stream;
     bool flag;
     long before = mock_count().events_destroyed;
     CHECK(ad_backend_is_forked(IN_ORDER));
@@ -275,13 +276,15 @@ test_forked_child_refuses_and_drops(void)
     mock_reset();
     ad_owner_init(&inner, &count_release_ops);
     unsigned generation = ad_process_generation();
-    CHECK_INT(ad_sync_record(context, (ad_stream){7}, &inherited, NULL),
+    CHECK_INT(ad_sync_record(ON_OF(context, ((ad_stream){7}), NULL),
+                             &inherited, NULL),
               AD_OK);
     CHECK_INT(
         ad_device_owner_new(&inner, context, NULL, &inherited_owner, NULL),
         AD_OK);
-    CHECK_INT(ad_owner_record_stream(inherited_owner, context, (ad_stream){7},
-                                     NULL, NULL),
+    CHECK_INT(ad_owner_record_stream(inherited_owner,
+                                     ON_OF(context, ((ad_stream){7}), NULL),
+                                     NULL),
               AD_OK);
     CHECK_INT(in_child(child_refuses), 0);
     CHECK_INT(ad_process_generation(), generation);

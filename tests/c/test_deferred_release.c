@@ -16,10 +16,9 @@
 #include "base/wait.h"
 #include "base/process.h"
 #include "mock_backend.h"
+#include "stream_refs.h"
 #include "tracked.h"
 
-#define CONTEXT(type, id)                                                     \
-    ((ad_context){{type, id}, (void *)(uintptr_t)(0x1000 + (id))})
 
 static const ad_stream S = {0x200};
 
@@ -27,8 +26,7 @@ static ad_sync *
 pending_on(ad_stream stream)
 {
     ad_sync *sync;
-    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), stream, &sync, NULL),
-              AD_OK);
+    CHECK_INT(ad_sync_record(ON(IN_ORDER, 0, stream), &sync, NULL), AD_OK);
     return sync;
 }
 
@@ -82,7 +80,7 @@ test_waiting_releases_one_context_only(void)
     ad_sync *sync;
     mock_reset();
     defer(&here, S);
-    CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 0), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(QUEUES, 0, S), &sync, NULL), AD_OK);
     ad_defer_release(tracked_new(&there), CONTEXT(QUEUES, 0), &sync, 1);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
     CHECK_INT(here, 1);
@@ -131,7 +129,7 @@ test_blocked_wait_for_a_device_stops_no_other(void)
     ad_defer_release(tracked_new(&idle), CONTEXT(IN_ORDER, 1), NULL, 0);
     CHECK_INT(pthread_create(&other, NULL, wait_for_other_device, NULL), 0);
     rest(20);
-    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(IN_ORDER, 0, S), &sync, NULL), AD_OK);
     ((mock_event *)sync->event.handle)->at = 0;
     ad_defer_release(tracked_new(&released), CONTEXT(IN_ORDER, 0), &sync, 1);
     ad_deferred_drain();
@@ -306,8 +304,8 @@ test_event_is_recorded_after_the_capture(void)
     ad_error err;
     mock_reset();
     ad_owner *keep = tracked_new(&n_kept);
-    ad_defer_release_late(tracked_new(&released), CONTEXT(IN_ORDER, 0),
-                          CAPTURED, keep);
+    ad_defer_release_late(tracked_new(&released),
+                          ON_OF(CONTEXT(IN_ORDER, 0), CAPTURED, keep));
     ad_owner_unref(keep);
     rest(30);
     CHECK_INT(mock_count().records, 0);
@@ -333,8 +331,7 @@ test_capture_that_ends_during_the_query(void)
     atomic_int released = 0;
     mock_reset();
     mock_end_capture_after_query();
-    ad_defer_release_late(tracked_new(&released), CONTEXT(IN_ORDER, 0),
-                          CAPTURED, NULL);
+    ad_defer_release_late(tracked_new(&released), ON(IN_ORDER, 0, CAPTURED));
     for (int i = 0; i < 20000 && mock_count().records == 0; i++) {
         rest(1);
     }
@@ -348,8 +345,8 @@ test_late_event_on_a_dead_stream_is_abandoned(void)
 {
     atomic_int released = 0;
     mock_reset();
-    ad_defer_release_late(tracked_new(&released), CONTEXT(IN_ORDER, 0),
-                          (ad_stream){MOCK_DEAD_STREAM}, NULL);
+    ad_defer_release_late(tracked_new(&released),
+                          ON(IN_ORDER, 0, ((ad_stream){MOCK_DEAD_STREAM})));
     expect_abandoned();
     CHECK_INT(mock_count().context_waits, 0);
     CHECK_INT(ad_deferred_wait(CONTEXT(IN_ORDER, 0), NULL), AD_OK);
@@ -427,7 +424,7 @@ test_context_that_is_never_known_to_be_idle(void)
     CHECK_INT(ad_deferred_count(), 0);
     CHECK(!ad_deferred_is_any());
     /* An event that failed may tell later, and nothing else can. */
-    CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 0), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(QUEUES, 0, S), &sync, NULL), AD_OK);
     mock_fail_all(MOCK_QUERY);
     ad_defer_release(tracked_new(&others), CONTEXT(QUEUES, 0), &sync, 1);
     expect_abandoned();
@@ -613,7 +610,7 @@ child(void)
     ad_sync *sync;
     CHECK_INT(ad_deferred_count(), 0); /* the parent's are not ours */
     mock_reset();
-    CHECK_INT(ad_sync_record(CONTEXT(CLAIMS, 0), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(CLAIMS, 0, S), &sync, NULL), AD_OK);
     ad_defer_release(tracked_new(&released), CONTEXT(CLAIMS, 0), &sync, 1);
     mock_finish();
     rest(30);

@@ -13,8 +13,8 @@ test_memory_in_stream_order(void)
     void *data;
     ad_owner *owner;
     mock_reset();
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 100, &data,
-                                   &owner, NULL),
+    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), ON(IN_ORDER, 0, S),
+                                   100, &data, &owner, NULL),
               AD_OK);
     CHECK(data != NULL);
     record_on(owner, IN_ORDER, S);
@@ -30,7 +30,7 @@ test_memory_in_stream_order(void)
 static void
 test_own_memory_is_freed_on_a_stream_for_this(void)
 {
-    ad_stream work, frees;
+    ad_stream_ref work, frees;
     void *data;
     ad_owner *owner;
     mock_reset();
@@ -38,10 +38,10 @@ test_own_memory_is_freed_on_a_stream_for_this(void)
               AD_OK);
     for (int used_by_others = 0; used_by_others < 2; used_by_others++) {
         mock_reset();
-        CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), work, NULL, 100,
-                                       &data, &owner, NULL),
+        CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), &work, 100, &data,
+                                       &owner, NULL),
                   AD_OK);
-        record_on(owner, IN_ORDER, work);
+        record_on(owner, IN_ORDER, work.stream);
         if (used_by_others) {
             record_on(owner, IN_ORDER, T);
         }
@@ -51,7 +51,7 @@ test_own_memory_is_freed_on_a_stream_for_this(void)
     }
     CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_FREE, &frees, NULL),
               AD_OK);
-    CHECK_INT(mock_last_waiter(), frees.handle);
+    CHECK_INT(mock_last_waiter(), frees.stream.handle);
 }
 
 static void
@@ -60,8 +60,8 @@ test_memory_without_order_waits_for_its_stream(void)
     void *data;
     ad_owner *owner;
     mock_reset();
-    CHECK_INT(ad_device_memory_new(CONTEXT(QUEUES, 0), S, NULL, 100, &data,
-                                   &owner, NULL),
+    CHECK_INT(ad_device_memory_new(CONTEXT(QUEUES, 0), ON(QUEUES, 0, S), 100,
+                                   &data, &owner, NULL),
               AD_OK);
     ad_owner_unref(owner);
     rest(20);
@@ -79,20 +79,20 @@ test_memory_of_nothing(void)
     ad_owner *owner = (ad_owner *)&mark;
     ad_error err;
     mock_reset();
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 0, &data,
-                                   &owner, &err),
+    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), ON(IN_ORDER, 0, S), 0,
+                                   &data, &owner, &err),
               AD_OK);
     CHECK(data == NULL && owner == NULL);
     CHECK_INT(mock_count().allocations, 0);
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, -1, &data,
-                                   &owner, &err),
+    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), ON(IN_ORDER, 0, S),
+                                   -1, &data, &owner, &err),
               AD_ERR_VALUE);
-    CHECK_INT(ad_device_memory_new(CONTEXT(BROKEN, 0), S, NULL, 8, &data,
+    CHECK_INT(ad_device_memory_new(CONTEXT(BROKEN, 0), ON(BROKEN, 0, S), 8,
+                                   &data, &owner, &err),
+              AD_ERR_EXCHANGE);
+    CHECK_INT(ad_device_memory_new(CONTEXT(7, 0), ON(7, 0, S), 8, &data,
                                    &owner, &err),
               AD_ERR_EXCHANGE);
-    CHECK_INT(
-        ad_device_memory_new(CONTEXT(7, 0), S, NULL, 8, &data, &owner, &err),
-        AD_ERR_EXCHANGE);
 }
 
 static void
@@ -107,19 +107,19 @@ test_full_device_drains_deferred_releases(void)
     ad_owner_unref(deferred);
     CHECK_INT(ad_deferred_count(), 1);
     mock_fail_all(MOCK_ALLOCATE);
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 8, &data,
-                                   &owner, NULL),
+    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), ON(IN_ORDER, 0, S), 8,
+                                   &data, &owner, NULL),
               AD_OK);
     CHECK_INT(atomic_load(&n_released), 1);
     ad_owner_unref(owner);
     /* With nothing to be had there it is an error. */
     mock_set_waits_finish(false);
-    CHECK_INT(ad_device_memory_new(CONTEXT(QUEUES, 0), S, NULL, 8, &data,
-                                   &owner, NULL),
+    CHECK_INT(ad_device_memory_new(CONTEXT(QUEUES, 0), ON(QUEUES, 0, S), 8,
+                                   &data, &owner, NULL),
               AD_OK);
     ad_owner_unref(owner);
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 8, &data,
-                                   &owner, &err),
+    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), ON(IN_ORDER, 0, S), 8,
+                                   &data, &owner, &err),
               AD_ERR_MEMORY);
     CHECK_HAS(err.message, "the mock is full");
     mock_set_waits_finish(true);
@@ -139,7 +139,7 @@ test_memory_survives_failures(void)
             long before = mock_live_memory();
             (kind == 0 ? mock_fail_nth : check_fail_nth)(n);
             ad_status status = ad_device_memory_new(
-                CONTEXT(QUEUES, 0), S, NULL, 16, &data, &owner, NULL);
+                CONTEXT(QUEUES, 0), ON(QUEUES, 0, S), 16, &data, &owner, NULL);
             CHECK((status == AD_OK) == (owner != NULL));
             ad_owner_unref(owner);
             fails = kind == 0 ? mock_failed_once() : check_failed_once();

@@ -206,7 +206,7 @@ test_dead_stream_waits_for_the_context(void)
     mock_reset();
     mock_set_waits_finish(false);
     ad_sync *tick;
-    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 0), T, &tick, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(IN_ORDER, 0, T), &tick, NULL), AD_OK);
     ad_owner *owner = owner_of(IN_ORDER, &P);
     record_on(owner, IN_ORDER, S);
     record_on(owner, IN_ORDER, (ad_stream){MOCK_DEAD_STREAM});
@@ -328,9 +328,12 @@ test_many_streams_without_an_idle_context(void)
     ad_owner *keep = tracked_new(&n_kept);
     ad_owner *owner = owner_of(QUEUES, NULL);
     for (uintptr_t i = 0; i < 100; i++) {
-        CHECK_INT(ad_owner_record_stream(owner, CONTEXT(QUEUES, 0),
-                                         (ad_stream){0x1000 + i}, keep, NULL),
-                  AD_OK);
+        CHECK_INT(
+            ad_owner_record_stream(
+                owner,
+                ON_OF(CONTEXT(QUEUES, 0), ((ad_stream){0x1000 + i}), keep),
+                NULL),
+            AD_OK);
     }
     CHECK_INT(keep->refs, 101);
     ad_owner_unref(keep);
@@ -395,10 +398,10 @@ test_stream_captured_from_the_start_is_not_waited_for(void)
 {
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, NULL);
-    CHECK_INT(ad_owner_record_consumer(owner, CONTEXT(IN_ORDER, 0),
-                                       (ad_stream){MOCK_CAPTURED_STREAM}, NULL,
-                                       NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_owner_record_consumer(
+            owner, ON(IN_ORDER, 0, ((ad_stream){MOCK_CAPTURED_STREAM})), NULL),
+        AD_OK);
     ad_owner_unref(owner);
     CHECK_INT(atomic_load(&n_released), 1);
     CHECK_INT(mock_count().records, 0);
@@ -428,7 +431,8 @@ test_default_stream_of_another_context_is_not_the_producers(void)
     mock_reset();
     ad_owner *owner = owner_of(IN_ORDER, &legacy);
     record_on(owner, IN_ORDER, legacy);
-    CHECK_INT(ad_owner_record_stream(owner, other, legacy, NULL, NULL), AD_OK);
+    CHECK_INT(ad_owner_record_stream(owner, ON_OF(other, legacy, NULL), NULL),
+              AD_OK);
     ad_owner_unref(owner);
     CHECK_INT(mock_count().records, 1);
     CHECK_INT(mock_count().waits, 1);
@@ -445,15 +449,15 @@ test_streams_in_several_contexts(void)
     ad_owner *owner = owner_of(IN_ORDER, &P);
     record_on(owner, IN_ORDER, S);
     record_on(owner, IN_ORDER, dead);
+    CHECK_INT(ad_owner_record_stream(owner, ON(IN_ORDER, 1, dead), NULL),
+              AD_OK);
     CHECK_INT(
-        ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 1), dead, NULL, NULL),
+        ad_owner_record_stream(owner, ON(IN_ORDER, 1, ((ad_stream){2})), NULL),
         AD_OK);
-    CHECK_INT(ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 1),
-                                     (ad_stream){2}, NULL, NULL),
-              AD_OK);
-    CHECK_INT(ad_owner_record_stream(owner, (ad_context){{IN_ORDER, 0}, NULL},
-                                     T, NULL, NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_owner_record_stream(
+            owner, ON_OF(((ad_context){{IN_ORDER, 0}, NULL}), T, NULL), NULL),
+        AD_OK);
     long contexts = mock_count().stream_contexts;
     ad_owner_unref(owner);
     CHECK_INT(mock_count().stream_contexts, contexts + 1); /* T's */
@@ -539,9 +543,8 @@ test_without_memory_for_the_search_nothing_is_released_early(void)
     check_fail_nth(1);
     CHECK(!ad_owner_records(owner));
     check_fail_nth(1);
-    CHECK_INT(
-        ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 0), S, NULL, NULL),
-        AD_ERR_MEMORY);
+    CHECK_INT(ad_owner_record_stream(owner, ON(IN_ORDER, 0, S), NULL),
+              AD_ERR_MEMORY);
     check_fail_nth(1);
     ad_owner_record_unnamed(owner, (ad_device){IN_ORDER, 0}, NULL);
     CHECK(check_failed_once());
@@ -622,10 +625,12 @@ test_streams_objects_are_kept(void)
     ad_owner *keep = tracked_new(&n_kept);
     ad_owner *owner = owner_of(IN_ORDER, NULL);
     for (uintptr_t i = 0; i < 4; i++) {
-        CHECK_INT(ad_owner_record_stream(owner, CONTEXT(IN_ORDER, 0),
-                                         (ad_stream){S.handle + i}, keep,
-                                         NULL),
-                  AD_OK);
+        CHECK_INT(
+            ad_owner_record_stream(
+                owner,
+                ON_OF(CONTEXT(IN_ORDER, 0), ((ad_stream){S.handle + i}), keep),
+                NULL),
+            AD_OK);
     }
     CHECK_INT(keep->refs, 5);
     ad_owner_unref(keep);
@@ -641,7 +646,10 @@ static void
 story(int32_t type, const ad_stream *producer)
 {
     ad_owner *owner = NULL;
-    ad_stream_choice choice = {producer != NULL, P, NULL};
+    ad_stream_ref choice = {.kind = AD_REF_NONE};
+    if (producer != NULL) {
+        choice = ad_stream_named(CONTEXT(type, 0), P, NULL);
+    }
     ad_owner *inner = tracked_new(&n_released);
     if (ad_device_owner_new(inner, CONTEXT(type, 0), &choice, &owner, NULL) !=
         AD_OK) {
@@ -649,8 +657,8 @@ story(int32_t type, const ad_stream *producer)
         return;
     }
     for (uintptr_t i = 0; i < 4; i++) {
-        if (ad_owner_record_stream(owner, CONTEXT(type, 0),
-                                   (ad_stream){S.handle + i}, NULL,
+        if (ad_owner_record_stream(owner,
+                                   ON(type, 0, ((ad_stream){S.handle + i})),
                                    NULL) != AD_OK) {
             break;
         }
@@ -686,7 +694,7 @@ test_every_allocation_may_fail(void)
         /* nothing is deferred: the thread shares malloc */
         mock_set_instant(true);
         atomic_store(&n_released, 0);
-        ad_stream_choice choice = {false, P, NULL};
+        ad_stream_ref choice = {.kind = AD_REF_NONE};
         ad_owner *inner = tracked_new(&n_released);
         ad_owner *owner = NULL;
         check_fail_nth(n);
@@ -694,8 +702,7 @@ test_every_allocation_may_fail(void)
                                 NULL) == AD_OK) {
             for (uintptr_t i = 0; i < 4; i++) {
                 ad_status status = ad_owner_record_stream(
-                    owner, CONTEXT(IN_ORDER, 0), (ad_stream){S.handle + i},
-                    NULL, NULL);
+                    owner, ON(IN_ORDER, 0, ((ad_stream){S.handle + i})), NULL);
                 CHECK(status == AD_OK || status == AD_ERR_MEMORY);
             }
             inner = owner;

@@ -312,7 +312,7 @@ static void
 test_numbers_out_of_range(void)
 {
     const int64_t lengths[] = {1, -1};
-    const ad_stream_choice none = {.is_given = false};
+    const ad_stream_ref none = {.kind = AD_REF_NONE};
     counter source;
     counter_init(&source, "l", lengths, AD_CPU);
     ad_array_stream *inner = open_counter(&source, "l", AD_CPU);
@@ -351,7 +351,7 @@ check_all_gone(void)
 static ad_array_stream *
 brought_to(ad_array_stream *steal, ad_device target, int64_t prefetch)
 {
-    const ad_stream_choice none = {.is_given = false};
+    const ad_stream_ref none = {.kind = AD_REF_NONE};
     ad_array_stream *stream;
     ok(ad_array_stream_to(steal, target, prefetch, &none, &stream, &err));
     ad_array_stream_unref(steal);
@@ -701,7 +701,7 @@ test_chain_fails(void)
 static ad_status
 read_through(list *all, ad_array_stream **stream, int64_t *at)
 {
-    static const ad_stream_choice none = {.is_given = false};
+    static const ad_stream_ref none = {.kind = AD_REF_NONE};
     ad_array_stream *next;
     AD_RETURN_IF_ERR(ad_array_stream_chain(&all->base, any, stream, &err));
     AD_RETURN_IF_ERR(ad_array_stream_rechunk(*stream, 4, &next, &err));

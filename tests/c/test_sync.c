@@ -16,13 +16,13 @@ test_nothing_to_wait_for(void)
 {
     bool done = false;
     ad_sync *joined = (ad_sync *)&done;
-    ad_stream stream;
+    ad_stream_ref stream;
     CHECK(ad_sync_is_done(NULL));
     CHECK(ad_sync_can_wait(NULL));
     CHECK_INT(ad_sync_query(NULL, &done, NULL), AD_OK);
     CHECK(done);
     CHECK_INT(ad_sync_wait(NULL, "a test", NULL), AD_OK);
-    CHECK_INT(ad_sync_order(NULL, NULL, S, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(NULL, ON(IN_ORDER, 0, S), "a test", NULL), AD_OK);
     CHECK_INT(ad_sync_join(&(ad_sync *){NULL}, 1, &joined, NULL), AD_OK);
     CHECK(joined == NULL);
     CHECK_INT(ad_sync_stream(NULL, &stream, NULL), AD_ERR_VALUE);
@@ -143,10 +143,10 @@ test_pool_is_bounded_and_of_one_context(void)
     /* An event of device 0 is of no use on device 1; pinned memory is device
      * 0's. */
     long created = mock_count().events_created;
-    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 1), S, &other, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(IN_ORDER, 1, S), &other, NULL), AD_OK);
     CHECK_INT(mock_count().events_created, created + 1);
     ad_sync_unref(other);
-    CHECK_INT(ad_sync_record(CONTEXT(PINNED, 0), S, &other, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(PINNED, 0, S), &other, NULL), AD_OK);
     CHECK_INT(mock_count().events_created, created + 1);
     ad_sync_unref(other);
 }
@@ -222,26 +222,25 @@ test_pending_records_now(void)
     ad_sync *sync;
     ad_owner *queue = new_owner();
     mock_reset();
-    CHECK_INT(ad_sync_pending(&(ad_context){{IN_ORDER, 0}, NULL}, S, queue,
-                              &sync, NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_sync_pending(ON_OF(((ad_context){{IN_ORDER, 0}, NULL}), S, queue),
+                        &sync, NULL),
+        AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_EVENT);
-    CHECK(sync->is_own && sync->context.handle == (void *)0x1000);
-    CHECK(sync->stream.handle == S.handle);
+    CHECK(sync->is_own && sync->on.context.handle == (void *)0x1000);
+    CHECK(sync->on.stream.handle == S.handle);
     CHECK_INT(mock_count().records, 1);
     CHECK_INT(mock_count().stream_contexts, 1);
     CHECK_INT(queue->refs, 2);
     ad_sync_unref(sync);
     CHECK_INT(queue->refs, 1);
     /* With the context known there is nothing to be asked. */
-    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0), S, NULL, &sync, NULL),
-              AD_OK);
+    CHECK_INT(ad_sync_pending(ON(IN_ORDER, 0, S), &sync, NULL), AD_OK);
     CHECK_INT(mock_count().stream_contexts, 1);
     ad_sync_unref(sync);
     ad_error err;
-    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0),
-                              (ad_stream){MOCK_DEAD_STREAM}, NULL, &sync,
-                              &err),
+    CHECK_INT(ad_sync_pending(ON(IN_ORDER, 0, ((ad_stream){MOCK_DEAD_STREAM})),
+                              &sync, &err),
               AD_ERR_DEVICE);
     CHECK_INT(err.code, 42);
     ad_owner_unref(queue);
@@ -252,8 +251,9 @@ static ad_sync *
 pending_somewhere(ad_stream stream)
 {
     ad_sync *sync = NULL;
-    CHECK_INT(ad_sync_pending(&(ad_context){{IN_ORDER, 5}, NULL}, stream, NULL,
-                              &sync, NULL),
+    CHECK_INT(ad_sync_pending(
+                  ON_OF(((ad_context){{IN_ORDER, 5}, NULL}), stream, NULL),
+                  &sync, NULL),
               AD_OK);
     return sync;
 }
@@ -268,12 +268,12 @@ test_context_is_guessed_and_the_record_proves_it(void)
     CHECK_INT(mock_count().stream_contexts, 1);
     ad_sync *sync = pending_somewhere(S);
     CHECK_INT(mock_count().stream_contexts, 1);
-    CHECK(sync->context.handle == (void *)0x1005);
+    CHECK(sync->on.context.handle == (void *)0x1005);
     ad_sync_unref(sync);
     /* Where the guess was wrong, its event is as good as it was. */
     sync = pending_somewhere((ad_stream){MOCK_STRANGER});
     CHECK_INT(mock_count().stream_contexts, 2);
-    CHECK(sync->context.handle == MOCK_STRANGE_CONTEXT);
+    CHECK(sync->on.context.handle == MOCK_STRANGE_CONTEXT);
     CHECK_INT(mock_count().events_created, 2);
     ad_sync_unref(sync);
     sync = pending_somewhere(T);
@@ -295,7 +295,7 @@ test_event_of_a_copy_is_taken_over(void)
     CHECK_INT(ad_backend_for(QUEUES)->event_record(CONTEXT(QUEUES, 0), S,
                                                    &event, NULL),
               AD_OK);
-    CHECK_INT(ad_sync_adopt(CONTEXT(QUEUES, 0), S, event, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_adopt(ON(QUEUES, 0, S), event, &sync, NULL), AD_OK);
     CHECK(sync->is_own && sync->handle == event.handle);
     CHECK_INT(mock_count().records, 1);
     CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
@@ -309,12 +309,13 @@ static void
 check_carried(ad_sync *sync, const char *message)
 {
     ad_error err;
-    ad_stream stream;
+    ad_stream_ref stream;
     void *event;
     bool done;
     CHECK(!ad_sync_can_wait(sync));
-    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", &err), AD_OK);
-    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, S), "a test", &err), AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, T), "a test", &err),
+              AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
     CHECK_HAS(err.message, "no runtime is loaded with which a test could");
     CHECK_HAS(err.message, message);
@@ -338,18 +339,18 @@ test_without_runtime_the_statement_is_carried(void)
     ad_owner *queue = new_owner();
     mock_reset();
     /* A type without a backend. */
-    CHECK_INT(
-        ad_sync_pending(&(ad_context){{7, 0}, NULL}, S, NULL, &sync, NULL),
-        AD_OK);
+    CHECK_INT(ad_sync_pending(ON_OF(((ad_context){{7, 0}, NULL}), S, NULL),
+                              &sync, NULL),
+              AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_STREAM);
     check_carried(sync, "no runtime");
     ad_sync_unref(sync);
     /* One whose library cannot be loaded says why. */
     ad_context context = {{BROKEN, 0}, NULL};
-    CHECK_INT(ad_sync_pending(&context, S, queue, &sync, NULL), AD_OK);
-    CHECK_INT(ad_sync_pending(&context, S, queue, &same, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(ON_OF(context, S, queue), &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(ON_OF(context, S, queue), &same, NULL), AD_OK);
     CHECK_INT(sync->kind, AD_SYNC_QUEUE);
-    CHECK(sync->keep == queue);
+    CHECK(sync->on.keep == queue);
     check_carried(sync, "libmock.so is not there");
     CHECK(ad_sync_same(sync, same));
     ad_sync *joined;
@@ -358,7 +359,7 @@ test_without_runtime_the_statement_is_carried(void)
     CHECK(joined == sync);
     ad_sync_unref(joined);
     ad_sync_unref(same);
-    CHECK_INT(ad_sync_pending(&context, T, queue, &same, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(ON_OF(context, T, queue), &same, NULL), AD_OK);
     CHECK(!ad_sync_same(sync, same));
     ad_error err;
     CHECK_INT(ad_sync_join((ad_sync *[]){sync, same}, 2, &joined, &err),
@@ -373,11 +374,11 @@ test_without_runtime_the_statement_is_carried(void)
 
 /* --- use_stream -------------------------------------------------------------------- */
 
-static ad_stream_choice current;
+static ad_stream_ref current;
 
 /* What the Python layer would say inside of use_stream(). */
 static bool
-find_current(ad_device device, ad_stream_choice *out)
+find_current(ad_device device, ad_stream_ref *out)
 {
     *out = current;
     return ad_device_equal(device, (ad_device){IN_ORDER, 0});
@@ -386,10 +387,9 @@ find_current(ad_device device, ad_stream_choice *out)
 static void
 test_current_stream(void)
 {
-    ad_stream_choice choice;
-    ad_stream_choice found;
-    ad_stream own;
-    ad_context context;
+    ad_stream_ref choice;
+    ad_stream_ref found;
+    ad_stream_ref own;
     ad_device device = {IN_ORDER, 0};
     ad_owner *keep = new_owner();
     mock_reset();
@@ -397,25 +397,26 @@ test_current_stream(void)
     CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &own, NULL),
               AD_OK);
     CHECK_INT(ad_stream_choose(CONTEXT(IN_ORDER, 0), NULL, AD_USE_WORK, &found,
-                               &context, NULL),
+                               NULL),
               AD_OK);
-    CHECK(found.is_given && found.stream.handle == own.handle);
+    CHECK(found.kind == AD_REF_OWN && ad_stream_equal(&found, &own));
     CHECK(found.keep == NULL);
-    current = (ad_stream_choice){true, S, keep};
+    current = ad_stream_named((ad_context){device, NULL}, S, keep);
     ad_stream_set_current(find_current);
     CHECK(!ad_stream_current(device, &choice)); /* in no scope */
     ad_n_stream_scopes = 1;
     CHECK_INT(ad_stream_choose((ad_context){device, NULL}, NULL, AD_USE_WORK,
-                               &found, &context, NULL),
+                               &found, NULL),
               AD_OK);
     CHECK(found.stream.handle == S.handle && found.keep == keep);
-    CHECK(context.handle == (void *)0x1000);
+    CHECK(found.context.handle == (void *)0x1000);
     CHECK(ad_stream_current(device, &choice));
-    CHECK(choice.is_given && choice.stream.handle == S.handle);
+    CHECK(ad_stream_is_given(&choice) && choice.stream.handle == S.handle);
     CHECK(!ad_stream_current((ad_device){IN_ORDER, 1}, &choice));
-    choice = (ad_stream_choice){true, {0x900}, NULL};
+    choice =
+        ad_stream_named((ad_context){device, NULL}, (ad_stream){0x900}, NULL);
     CHECK_INT(ad_stream_choose((ad_context){device, NULL}, &choice,
-                               AD_USE_WORK, &found, &context, NULL),
+                               AD_USE_WORK, &found, NULL),
               AD_OK);
     CHECK_INT(found.stream.handle, 0x900);
     ad_stream_set_current(NULL);
@@ -433,19 +434,19 @@ whole_story(int32_t type, ad_error *err)
     ad_sync *a = NULL;
     ad_sync *b = NULL;
     ad_sync *joined = NULL;
-    ad_stream stream;
+    ad_stream_ref stream;
     bool done;
     ad_context context = CONTEXT(type, 0);
     ad_context unknown = {context.device, NULL};
-    ad_status status = ad_sync_pending(&unknown, S, NULL, &a, err);
+    ad_status status = ad_sync_pending(ON_OF(unknown, S, NULL), &a, err);
     if (status == AD_OK) {
-        status = ad_sync_record(context, T, &b, err);
+        status = ad_sync_record(ON_OF(context, T, NULL), &b, err);
     }
     if (status == AD_OK) {
         status = ad_sync_join((ad_sync *[]){a, b}, 2, &joined, err);
     }
     if (status == AD_OK) {
-        status = ad_sync_order(joined, NULL, S, "a test", err);
+        status = ad_sync_order(joined, ON_DATA(joined, S), "a test", err);
     }
     if (status == AD_OK) {
         status = ad_sync_stream(joined, &stream, err);
@@ -548,7 +549,7 @@ test_threads_share_the_pool(void)
 static void *
 use_shared(void *sync)
 {
-    ad_stream stream;
+    ad_stream_ref stream;
     for (int i = 0; i < 50; i++) {
         CHECK_INT(ad_sync_stream(sync, &stream, NULL), AD_OK);
     }
@@ -561,7 +562,7 @@ test_threads_make_each_stream_once(void)
     pthread_t threads[8];
     ad_sync *sync;
     mock_reset();
-    CHECK_INT(ad_sync_record(CONTEXT(QUEUES, 1), S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(QUEUES, 1, S), &sync, NULL), AD_OK);
     for (int i = 0; i < 8; i++) {
         CHECK_INT(pthread_create(&threads[i], NULL, use_shared, sync), 0);
     }

@@ -12,14 +12,15 @@ test_order_waits_once_where_it_must(void)
     static const ad_stream legacy = {1};
     mock_reset();
     ad_sync *sync = record(IN_ORDER, legacy);
-    CHECK_INT(ad_sync_order(sync, NULL, legacy, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, legacy), "a test", NULL),
+              AD_OK);
     CHECK_INT(mock_count().waits, 0);
-    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, T), "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     CHECK_INT(mock_last_waiter(), T.handle);
     CHECK_INT(mock_count().stream_contexts, 0);
     CHECK_INT(ad_sync_wait(sync, "a test", NULL), AD_OK);
-    CHECK_INT(ad_sync_order(sync, NULL, T, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, T), "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
 }
@@ -30,7 +31,7 @@ test_order_waits_on_a_stream_with_the_same_handle(void)
 {
     mock_reset();
     ad_sync *sync = record(IN_ORDER, S);
-    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, S), "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
 }
@@ -41,13 +42,11 @@ test_default_stream_of_another_device_waits(void)
     static const ad_stream legacy = {1};
     mock_reset();
     ad_sync *sync = record(IN_ORDER, legacy);
-    CHECK_INT(
-        ad_sync_order(sync, &CONTEXT(IN_ORDER, 0), legacy, "a test", NULL),
-        AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON(IN_ORDER, 0, legacy), "a test", NULL),
+              AD_OK);
     CHECK_INT(mock_count().waits, 0);
-    CHECK_INT(
-        ad_sync_order(sync, &CONTEXT(IN_ORDER, 1), legacy, "a test", NULL),
-        AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON(IN_ORDER, 1, legacy), "a test", NULL),
+              AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(sync);
 }
@@ -55,8 +54,9 @@ test_default_stream_of_another_device_waits(void)
 static void *
 order_on_2(void *sync)
 {
-    CHECK_INT(ad_sync_order(sync, NULL, (ad_stream){2}, "a test", NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_sync_order(sync, ON_DATA(sync, ((ad_stream){2})), "a test", NULL),
+        AD_OK);
     return NULL;
 }
 
@@ -66,8 +66,9 @@ test_per_thread_stream_is_another_one_elsewhere(void)
     pthread_t thread;
     mock_reset();
     ad_sync *sync = record(IN_ORDER, (ad_stream){2});
-    CHECK_INT(ad_sync_order(sync, NULL, (ad_stream){2}, "a test", NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_sync_order(sync, ON_DATA(sync, ((ad_stream){2})), "a test", NULL),
+        AD_OK);
     CHECK_INT(mock_count().waits, 0);
     CHECK_INT(pthread_create(&thread, NULL, order_on_2, sync), 0);
     pthread_join(thread, NULL);
@@ -94,7 +95,7 @@ test_foreign_event(void)
     CHECK_INT(ad_sync_query(sync, &done, NULL), AD_OK);
     CHECK(!done);
     CHECK_INT(mock_count().primary_contexts, 0); /* asking makes no context */
-    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, S), "a test", NULL), AD_OK);
     CHECK_INT(mock_count().stream_contexts, 1);
     CHECK_INT(mock_count().waits, 1);
     foreign.at = 0;
@@ -132,7 +133,8 @@ test_event_that_nobody_claims_is_carried(void)
     CHECK_INT(ad_sync_wait(sync, "a test", &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
     CHECK_HAS(err.message, "with which a test could wait");
-    CHECK_INT(ad_sync_order(sync, NULL, S, "a test", &err), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_sync_order(sync, ON_DATA(sync, S), "a test", &err),
+              AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "event");
     ad_sync_unref(sync);
     CHECK_INT(
@@ -145,15 +147,15 @@ test_event_that_nobody_claims_is_carried(void)
 static void
 test_consumers_share_a_stream(void)
 {
-    ad_stream first, second;
+    ad_stream_ref first, second;
     mock_reset();
     ad_sync *sync = record(IN_ORDER, (ad_stream){2});
     CHECK_INT(ad_sync_stream(sync, &first, NULL), AD_OK);
-    CHECK_INT(mock_last_waiter(), first.handle);
-    CHECK(first.handle > 2);
+    CHECK_INT(mock_last_waiter(), first.stream.handle);
+    CHECK(first.stream.handle > 2);
     CHECK_INT(ad_sync_stream(sync, &second, NULL), AD_OK);
-    CHECK_INT(mock_last_waiter(), first.handle);
-    CHECK_INT(second.handle, first.handle);
+    CHECK_INT(mock_last_waiter(), first.stream.handle);
+    CHECK_INT(second.stream.handle, first.stream.handle);
     CHECK_INT(mock_count().streams_created, 1);
     ad_sync_unref(sync);
 }
@@ -192,16 +194,13 @@ test_statements_of_two_threads_differ(void)
     ad_sync *here = NULL;
     ad_sync *there = NULL;
     const ad_device device = {10, 0}; /* ROCM, which has no backend here */
-    void *per_thread = (void *)2;
+    const ad_stream_ref on = ad_stream_named(
+        (ad_context){device, NULL}, (ad_stream){AD_STREAM_PER_THREAD}, NULL);
     mock_reset();
-    CHECK_INT(
-        ad_sync_new(AD_SYNC_STREAM, device, per_thread, NULL, &here, NULL),
-        AD_OK);
-    CHECK_INT(
-        ad_sync_new(AD_SYNC_STREAM, device, per_thread, NULL, &there, NULL),
-        AD_OK);
+    CHECK_INT(ad_sync_pending(&on, &here, NULL), AD_OK);
+    CHECK_INT(ad_sync_pending(&on, &there, NULL), AD_OK);
     CHECK(ad_sync_same(here, there));
-    there->thread++;
+    there->on.thread++;
     CHECK(!ad_sync_same(here, there));
     ad_sync_unref(here);
     ad_sync_unref(there);
@@ -211,7 +210,7 @@ static void
 test_join(void)
 {
     ad_sync *out;
-    ad_stream own;
+    ad_stream_ref own;
     mock_reset();
     ad_sync *a = record(IN_ORDER, S);
     ad_sync *b = record(IN_ORDER, T);
@@ -222,9 +221,9 @@ test_join(void)
     CHECK(out != a && out != b && out->is_own);
     CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_AFTER, &own, NULL),
               AD_OK);
-    CHECK(out->stream.handle == own.handle);
+    CHECK(ad_stream_equal(&out->on, &own));
     CHECK_INT(mock_count().waits, 2);
-    CHECK_INT(mock_last_waiter(), own.handle);
+    CHECK_INT(mock_last_waiter(), own.stream.handle);
     ad_sync_unref(out);
     CHECK_INT(ad_sync_wait(a, "a test", NULL), AD_OK);
     CHECK_INT(ad_sync_join((ad_sync *[]){a, b}, 2, &out, NULL), AD_OK);
@@ -239,15 +238,15 @@ static void
 test_our_streams_stay_out_of_captures(void)
 {
     ad_sync *out;
-    ad_stream shared;
+    ad_stream_ref shared;
     ad_error err;
     mock_reset();
     ad_sync *a = record(IN_ORDER, S);
     ad_sync *b;
-    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0),
-                              (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &b,
-                              NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_sync_pending(ON(IN_ORDER, 0, ((ad_stream){MOCK_CAPTURED_STREAM})),
+                        &b, NULL),
+        AD_OK);
     CHECK(!ad_sync_is_captured(NULL));
     CHECK(!ad_sync_is_captured(a));
     CHECK(ad_sync_is_captured(b));
@@ -258,7 +257,7 @@ test_our_streams_stay_out_of_captures(void)
     CHECK_STR(err.reason, "capture");
     CHECK_INT(mock_count().waits, 0);
     /* The user's may join. */
-    CHECK_INT(ad_sync_order(b, NULL, T, "a test", NULL), AD_OK);
+    CHECK_INT(ad_sync_order(b, ON_DATA(b, T), "a test", NULL), AD_OK);
     CHECK_INT(mock_count().waits, 1);
     ad_sync_unref(a);
     ad_sync_unref(b);
@@ -272,10 +271,10 @@ test_captured_event_is_not_asked_about(void)
     bool is_done;
     ad_error err;
     mock_reset();
-    CHECK_INT(ad_sync_pending(&CONTEXT(IN_ORDER, 0),
-                              (ad_stream){MOCK_CAPTURED_STREAM}, NULL, &sync,
-                              NULL),
-              AD_OK);
+    CHECK_INT(
+        ad_sync_pending(ON(IN_ORDER, 0, ((ad_stream){MOCK_CAPTURED_STREAM})),
+                        &sync, NULL),
+        AD_OK);
     CHECK_INT(ad_sync_query(sync, &is_done, &err), AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "capture");
     CHECK_INT(ad_sync_query_soon(sync, &is_done, NULL), AD_ERR_EXCHANGE);
@@ -292,7 +291,7 @@ test_captured_event_is_not_asked_about(void)
 static void
 test_our_streams_are_made_anew(void)
 {
-    ad_stream before, after, again, shared;
+    ad_stream_ref before, after, again, shared;
     mock_reset();
     ad_sync *sync = record(IN_ORDER, S);
     CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &before, NULL),
@@ -303,11 +302,11 @@ test_our_streams_are_made_anew(void)
               AD_OK);
     CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), AD_USE_WORK, &again, NULL),
               AD_OK);
-    CHECK(after.handle != before.handle);
-    CHECK_INT(again.handle, after.handle);
+    CHECK(after.stream.handle != before.stream.handle);
+    CHECK_INT(again.stream.handle, after.stream.handle);
     before = shared;
     CHECK_INT(ad_sync_stream(sync, &shared, NULL), AD_OK);
-    CHECK(shared.handle != before.handle);
+    CHECK(shared.stream.handle != before.stream.handle);
     CHECK_INT(mock_count().streams_destroyed, 0);
     ad_sync_unref(sync);
 }
@@ -320,14 +319,14 @@ test_join_of_two_devices_is_refused(void)
     ad_error err;
     mock_reset();
     ad_sync *here = record(IN_ORDER, S);
-    CHECK_INT(ad_sync_record(CONTEXT(IN_ORDER, 1), S, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(IN_ORDER, 1, S), &there, NULL), AD_OK);
     CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err),
               AD_ERR_EXCHANGE);
     CHECK_STR(err.reason, "device");
     CHECK_HAS(err.message, "cuda:0 and on cuda:1");
     ad_sync_unref(there);
     /* Pinned memory of the device is not another one. */
-    CHECK_INT(ad_sync_record(CONTEXT(PINNED, 0), T, &there, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(ON(PINNED, 0, T), &there, NULL), AD_OK);
     CHECK_INT(ad_sync_join((ad_sync *[]){here, there}, 2, &out, &err), AD_OK);
     ad_sync_unref(out);
     ad_sync_unref(there);

@@ -229,7 +229,8 @@ static void
 make_pending_array(uint64_t queue, ad_array *out)
 {
     const void *buffers[] = {NULL, values};
-    const ad_stream_choice choice = {true, {queue}, NULL};
+    const ad_stream_ref choice =
+        ad_stream_named((ad_context){here, NULL}, (ad_stream){queue}, NULL);
     const ad_array_spec spec = {
         .schema = ad_schema_primitive("l"),
         .memory = {.device = AD_CPU},

@@ -121,7 +121,7 @@ def test_every_call_fails_once(standin, work):
 
 
 def taken_in(memory, stream):
-    """By an intake stream of arrowdev's."""
+    """By an import stream of arrowdev's."""
     tensor = ad.tensor(OnlyDLPack(ad.tensor(memory)))
     return tensor, tensor.to("cpu")
 

@@ -214,7 +214,7 @@ def test_calls_of_a_warm_import(standin, memory, name):
 
 
 def test_calls_of_a_warm_import_by_dlpack(standin, memory):
-    """Every second import knows an idle intake stream. The other one asks about both."""
+    """Every second import knows an idle import stream. The other one asks about both."""
     runs = warm_calls(standin, lambda: ad.tensor(Managing(memory)))
     usual = ["cuEventRecord", "cuStreamIsCapturing"]
     relax = "cuThreadExchangeStreamCaptureMode"

@@ -40,7 +40,7 @@ def import_by_dlpack(held):
 
 
 def import_often(held):
-    return [import_by_dlpack(held) for _ in range(3)]  # more than there are intake streams
+    return [import_by_dlpack(held) for _ in range(3)]  # more than there are import streams
 
 
 def copy_on_the_device(held):
@@ -105,7 +105,7 @@ def count(ready):
     return ready
 
 
-# Where both intake streams have pending work, an import by __dlpack__ waits for one of them.
+# Where both import streams have pending work, an import by __dlpack__ waits for one of them.
 CASES = [
     (begin, use)
     for begin in PENDING
@@ -145,7 +145,7 @@ def test_reads_and_uploads_have_a_stream_each(standin):
     assert reads.isdisjoint(uploads) and copies == reads
 
 
-def test_intake_streams_are_taken_in_turn_and_made_when_needed(standin):
+def test_import_streams_are_taken_in_turn_and_made_when_needed(standin):
     """A stream with pending work takes no other import; where all have, there is no new one."""
     with Held() as held:
         source = Producer(ad.tensor(held.memory, stream=-1), held.stream.handle)
@@ -180,7 +180,7 @@ def test_failed_producers_leave_no_work_on_the_next_import(standin):
 
 @pytest.mark.usefixtures("two_devices")
 @pytest.mark.parametrize("producer", [Producer, WithoutOrder])
-def test_intake_streams_of_a_reset_device_are_replaced(standin, producer):
+def test_import_streams_of_a_reset_device_are_replaced(standin, producer):
     """The producer's call may fail, or the event of the import."""
     context = ask(cu.cuCtxGetCurrent)
     for is_reset in (False, True):

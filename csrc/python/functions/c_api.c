@@ -341,7 +341,8 @@ export_dlpack(PyObject *object, const ArrowDevOptions *options,
     /* The struct has no event. */
     if (call.request.stream.kind == AD_STREAM_ABSENT &&
         !ad_is_plain(&tensor->memory)) {
-        status = ad_order_thread(tensor, "ArrowDev_ExportDLPack()", &err);
+        status =
+            ad_use_on_thread(&tensor->memory, "ArrowDev_ExportDLPack()", &err);
     }
     if (status == AD_OK) {
         status = ad_dlpack_give(tensor, true,
@@ -423,8 +424,10 @@ stream_wait(const struct ArrowDeviceArray *array, void *stream)
         status = ad_sync_new(AD_SYNC_EVENT, device, array->sync_event, NULL,
                              &sync, &err);
         if (status == AD_OK) {
-            status = ad_sync_order(sync, NULL, (ad_stream){(uintptr_t)stream},
-                                   "ArrowDev_StreamWait()", &err);
+            const ad_stream_ref on =
+                ad_stream_named((ad_context){device, NULL},
+                                (ad_stream){(uintptr_t)stream}, NULL);
+            status = ad_sync_order(sync, &on, "ArrowDev_StreamWait()", &err);
             ad_sync_unref(sync);
         }
     }

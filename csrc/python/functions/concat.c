@@ -102,7 +102,7 @@ join(ad_state *state, const ad_array *arrays, size_t n,
      const ad_stream_argument *stream)
 {
     bool on_host = ad_host_accessible(arrays[0].memory.device);
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_array joined;
     ad_error err;
     if (ad_choose_stream(state, on_host ? NULL : stream,
@@ -116,7 +116,7 @@ join(ad_state *state, const ad_array *arrays, size_t n,
     if (thread != NULL) {
         PyEval_RestoreThread(thread);
     }
-    ad_choice_clear(&choice);
+    ad_stream_ref_clear(&choice);
     return status == AD_OK ? ad_array_object_new(state, &joined)
                            : ad_raise(state, &err);
 }

@@ -191,8 +191,8 @@ apply_type(ad_state *state, ad_array *array, ad_schema wanted, ad_copy copy)
 /* Import the validity argument: any boolean object, true where valid. Returns
  * 0, or -1 with an exception. */
 static int
-import_mask(ad_state *state, PyObject *validity,
-            const ad_stream_choice *stream, ad_mask *out)
+import_mask(ad_state *state, PyObject *validity, const ad_stream_ref *stream,
+            ad_mask *out)
 {
     const ad_request request = {.copy = AD_COPY_IF_NEEDED};
     ad_imported imported;
@@ -216,8 +216,7 @@ import_mask(ad_state *state, PyObject *validity,
  * caller clears *array. */
 static int
 apply_mask(ad_state *state, const ad_request *request,
-           const ad_stream_choice *stream, const ad_mask *mask,
-           ad_array *array)
+           const ad_stream_ref *stream, const ad_mask *mask, ad_array *array)
 {
     ad_array masked;
     ad_error err;
@@ -248,7 +247,7 @@ static int
 apply_validity(ad_state *state, ad_array *array, PyObject *validity,
                const ad_request *request)
 {
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_mask mask;
     ad_device working =
         request->has_device ? request->device : array->memory.device;
@@ -262,7 +261,7 @@ apply_validity(ad_state *state, ad_array *array, PyObject *validity,
             result = apply_mask(state, request, &choice, &mask, array);
             ad_mask_clear(&mask);
         }
-        ad_choice_clear(&choice);
+        ad_stream_ref_clear(&choice);
     }
     return result;
 }

@@ -52,7 +52,7 @@ clear(ad_array *array, ad_tensor_value *value)
 /* Replace the array or tensor by a copy on `target`. */
 static ad_status
 copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
-           const ad_stream_choice *choice, ad_error *err)
+           const ad_stream_ref *choice, ad_error *err)
 {
     if (array != NULL) {
         ad_array copied;
@@ -81,7 +81,7 @@ ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
     ad_memory *memory = array != NULL ? &array->memory : &value->tensor.memory;
     bool is_copied =
         array == NULL && (value->tensor.flags & AD_TENSOR_COPIED) != 0;
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_move what;
     ad_error err;
     ad_status status = plan(memory, target, copy, is_copied, &what, &err);
@@ -95,7 +95,7 @@ ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
             return -1;
         }
         status = copy_there(array, value, target, &choice, &err);
-        ad_choice_clear(&choice);
+        ad_stream_ref_clear(&choice);
     }
     int result = ad_raise_status(state, status, &err);
     if (result < 0) {

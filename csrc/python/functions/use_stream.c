@@ -12,9 +12,7 @@
 
 typedef struct stream_object {
     PyObject_HEAD
-    ad_device device;
-    ad_stream stream;
-    ad_owner *keep; /* of the stream's object; NULL for a number */
+    ad_stream_ref on;
 } stream_object;
 
 /* The context variable; set by the first import, and never freed. */
@@ -72,13 +70,12 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
                stream_object *out)
 {
     ad_stream_argument argument;
-    ad_stream_choice choice;
+    ad_device where = {0, -1};
     bool has_device = !ad_is_none(device);
-    out->device = (ad_device){0, -1};
-    if (has_device && ad_parse_device(state, device, &out->device) < 0) {
+    if (has_device && ad_parse_device(state, device, &where) < 0) {
         return -1;
     }
-    if (ad_parse_stream_of(state, stream, out->device, &argument) < 0) {
+    if (ad_parse_stream_of(state, stream, where, &argument) < 0) {
         return -1;
     }
     if (argument.kind == AD_STREAM_OFF) {
@@ -86,13 +83,10 @@ read_arguments(ad_state *state, PyObject *stream, PyObject *device,
                         "stream=-1 names no stream that could be used");
         return -1;
     }
-    if (ad_stream_argument_choice(&argument, &choice) < 0) {
-        return -1;
-    }
-    out->stream = choice.stream;
-    out->keep = choice.keep;
-    return has_device ? check_context(state, out->stream, out->device)
-                      : find_device(state, &argument, &out->device);
+    int result = has_device ? check_context(state, argument.stream, where)
+                            : find_device(state, &argument, &where);
+    return result < 0 ? -1
+                      : ad_stream_argument_ref(&argument, where, &out->on);
 }
 
 static void
@@ -100,7 +94,7 @@ stream_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     atomic_fetch_sub(&ad_n_stream_scopes, 1);
-    ad_owner_unref(((stream_object *)object)->keep);
+    ad_owner_unref(((stream_object *)object)->on.keep);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -115,7 +109,8 @@ find_innermost(PyObject *scopes, ad_device device)
     Py_ssize_t i = PyTuple_GET_SIZE(scopes) - 1;
     while (i >= 0) {
         stream_object *scope = (stream_object *)PyTuple_GET_ITEM(scopes, i);
-        if (ad_device_equal(ad_device_of_runtime(scope->device), device)) {
+        if (ad_device_equal(ad_device_of_runtime(scope->on.context.device),
+                            device)) {
             break;
         }
         i--;
@@ -124,7 +119,7 @@ find_innermost(PyObject *scopes, ad_device device)
 }
 
 static bool
-current_of(ad_device device, ad_stream_choice *out)
+current_of(ad_device device, ad_stream_ref *out)
 {
     PyObject *scopes = NULL;
     Py_ssize_t i = -1;
@@ -133,7 +128,8 @@ current_of(ad_device device, ad_stream_choice *out)
     }
     if (i >= 0) {
         stream_object *scope = (stream_object *)PyTuple_GET_ITEM(scopes, i);
-        *out = (ad_stream_choice){true, scope->stream, scope->keep};
+        *out = ad_stream_named((ad_context){device, NULL}, scope->on.stream,
+                               scope->on.keep);
     }
     Py_XDECREF(scopes); /* the context holds a reference */
     return i >= 0;
@@ -141,7 +137,7 @@ current_of(ad_device device, ad_stream_choice *out)
 
 /* Consumers written in C may call this without the GIL. */
 static bool
-find_current(ad_device device, ad_stream_choice *out)
+find_current(ad_device device, ad_stream_ref *out)
 {
     ad_py_entry entry;
     if (!ad_py_enter(&entry)) {
@@ -217,7 +213,8 @@ stream_exit(PyObject *object, PyObject *Py_UNUSED(args))
     }
     Py_ssize_t i = find_entry(scopes, object);
     bool is_innermost =
-        find_innermost(scopes, ((stream_object *)object)->device) == i;
+        find_innermost(scopes, ((stream_object *)object)->on.context.device) ==
+        i;
     int result = i >= 0 ? set_scopes(without(scopes, i)) : 0;
     Py_DECREF(scopes);
     if (result < 0) {
@@ -251,7 +248,7 @@ static PyObject *
 stream_get_device(PyObject *object, void *Py_UNUSED(closure))
 {
     return ad_device_object_new(ad_state_of(object),
-                                ((stream_object *)object)->device);
+                                ((stream_object *)object)->on.context.device);
 }
 
 static PyObject *
@@ -260,7 +257,8 @@ stream_repr(PyObject *object)
     char device[AD_DEVICE_NAME_SIZE];
     return PyUnicode_FromFormat(
         "<arrowdev.use_stream() of %s>",
-        ad_device_format(((stream_object *)object)->device, device));
+        ad_device_format(((stream_object *)object)->on.context.device,
+                         device));
 }
 
 static PyGetSetDef stream_getset[] = {
@@ -327,7 +325,7 @@ function_use_stream(ad_state *state, PyObject *const *values)
         return NULL;
     }
     atomic_fetch_add(&ad_n_stream_scopes, 1);
-    self->keep = NULL;
+    self->on.keep = NULL;
     if (read_arguments(state, values[0], values[1], self) < 0) {
         Py_CLEAR(self);
     }

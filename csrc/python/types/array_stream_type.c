@@ -325,11 +325,11 @@ static const ad_signature to_signature = {
 /* Chooses the stream for the copies, if the move needs copies. */
 static int
 read_stream(ad_state *state, PyObject *stream, int32_t found, ad_device target,
-            ad_stream_choice *out)
+            ad_stream_ref *out)
 {
     ad_device source = {found, -1};
     ad_stream_argument argument;
-    *out = (ad_stream_choice){.is_given = false};
+    *out = (ad_stream_ref){.kind = AD_REF_NONE};
     if (ad_parse_stream(state, stream, &argument) < 0) {
         return -1;
     }
@@ -345,7 +345,7 @@ ad_array_stream_object_to(ad_state *state, PyObject *object, ad_device target,
                           int64_t prefetch, PyObject *stream)
 {
     ad_array_stream_object *self = (ad_array_stream_object *)object;
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_array_stream *adapter;
     ad_error err;
     if (read_stream(state, stream, self->device_type, target, &choice) < 0) {
@@ -357,7 +357,7 @@ ad_array_stream_object_to(ad_state *state, PyObject *object, ad_device target,
                                               &choice, &adapter, &err);
         result = finish_adapter(object, status, adapter, &err);
     }
-    ad_choice_clear(&choice);
+    ad_stream_ref_clear(&choice);
     return result;
 }
 

@@ -319,7 +319,7 @@ array_count_nulls(ad_state *state, PyObject *self, PyObject *const *values)
 {
     ad_array *array = ad_array_of(self);
     ad_stream_argument stream;
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_error err;
     int64_t count;
     if (ad_parse_stream(state, values[0], &stream) < 0) {
@@ -334,7 +334,7 @@ array_count_nulls(ad_state *state, PyObject *self, PyObject *const *values)
         return NULL;
     }
     ad_status status = ad_array_count_nulls(array, &choice, &count, &err);
-    ad_choice_clear(&choice);
+    ad_stream_ref_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
@@ -356,7 +356,7 @@ array_compact(ad_state *state, PyObject *self, PyObject *const *values)
 {
     ad_array *array = ad_array_of(self);
     ad_stream_argument stream;
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_array trimmed;
     ad_error err;
     if (ad_parse_stream(state, values[0], &stream) < 0) {
@@ -372,7 +372,7 @@ array_compact(ad_state *state, PyObject *self, PyObject *const *values)
         return NULL;
     }
     ad_status status = ad_array_trim(array, &choice, &trimmed, &err);
-    ad_choice_clear(&choice);
+    ad_stream_ref_clear(&choice);
     return status == AD_OK ? ad_array_object_new(state, &trimmed)
                            : ad_raise(state, &err);
 }

@@ -110,7 +110,7 @@ wait_on_stream(PyObject *self, PyObject *stream)
 {
     ad_state *state = ad_state_of(self);
     const ad_memory *used = ad_memory_of(self);
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_error err;
     if (stream == Py_None) {
         PyErr_SetString(PyExc_TypeError,
@@ -118,12 +118,11 @@ wait_on_stream(PyObject *self, PyObject *stream)
                         "the host wait");
         return NULL;
     }
-    if (ad_read_choice(state, stream, used->device, NULL, &choice) < 0) {
+    if (ad_read_stream(state, stream, used->device, NULL, &choice) < 0) {
         return NULL;
     }
-    ad_status status = ad_order_use(used->device, used->sync, used->owner,
-                                    &choice, "wait()", &err);
-    ad_choice_clear(&choice);
+    ad_status status = ad_use(used, &choice, "wait()", &err);
+    ad_stream_ref_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }

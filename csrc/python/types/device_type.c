@@ -114,28 +114,24 @@ allocate_host(int64_t nbytes, block *out, ad_error *err)
 }
 
 static ad_status
-allocate_device(ad_device device, const ad_stream_choice *choice,
-                int64_t nbytes, block *out, ad_error *err)
+allocate_device(ad_device device, const ad_stream_ref *choice, int64_t nbytes,
+                block *out, ad_error *err)
 {
     const struct ad_backend *backend;
-    ad_context memory, context;
-    ad_stream_choice on;
+    ad_context memory;
+    ad_stream_ref on;
     *out = (block){.memory = {.device = device}};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &memory, err));
-    AD_RETURN_IF_ERR(
-        ad_stream_choose(memory, choice, AD_USE_WORK, &on, &context, err));
-    memory.handle = context.handle; /* the type may be pinned or managed */
-    AD_RETURN_IF_ERR(ad_stream_require_no_capture(context, on.stream,
-                                                  "Device.empty()", err));
-    AD_RETURN_IF_ERR(ad_device_memory_new(memory, on.stream, on.keep, nbytes,
-                                          &out->data, &out->memory.owner,
-                                          err));
+    AD_RETURN_IF_ERR(ad_stream_choose(memory, choice, AD_USE_WORK, &on, err));
+    memory.handle = on.context.handle; /* the type may be pinned or managed */
+    AD_RETURN_IF_ERR(ad_stream_require_no_capture(&on, "Device.empty()", err));
+    AD_RETURN_IF_ERR(ad_device_memory_new(memory, &on, nbytes, &out->data,
+                                          &out->memory.owner, err));
     if (nbytes == 0) {
         return AD_OK;
     }
-    ad_status status =
-        ad_sync_record(context, on.stream, &out->memory.sync, err);
+    ad_status status = ad_sync_record(&on, &out->memory.sync, err);
     if (status != AD_OK) {
         ad_owner_unref(out->memory.owner);
     }
@@ -153,7 +149,7 @@ static PyObject *
 device_empty(ad_state *state, PyObject *self, PyObject *const *values)
 {
     ad_device device = device_of(self);
-    ad_stream_choice choice;
+    ad_stream_ref choice;
     ad_error err;
     block made;
     if (PyBool_Check(values[0])) {
@@ -168,14 +164,14 @@ device_empty(ad_state *state, PyObject *self, PyObject *const *values)
         return PyErr_Format(PyExc_ValueError,
                             "nbytes must not be negative, found %lld", nbytes);
     }
-    if (ad_read_choice(state, values[1], device, NULL, &choice) < 0) {
+    if (ad_read_stream(state, values[1], device, NULL, &choice) < 0) {
         return NULL;
     }
     ad_status status =
         ad_device_equal(device, AD_CPU)
             ? allocate_host(nbytes, &made, &err)
             : allocate_device(device, &choice, nbytes, &made, &err);
-    ad_choice_clear(&choice);
+    ad_stream_ref_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }

@@ -340,10 +340,10 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
              ad_tensor *tensor)
 {
     ad_context context = {tensor->memory.device, NULL};
-    ad_stream_choice producer;
+    ad_stream_ref producer;
     bool no_sync;
     ad_error err;
-    if (ad_read_choice(state, stream, tensor->memory.device, &no_sync,
+    if (ad_read_stream(state, stream, tensor->memory.device, &no_sync,
                        &producer) < 0) {
         return -1;
     }
@@ -357,16 +357,15 @@ attach_owner(ad_state *state, PyObject *object, PyObject *stream,
     ad_status status = ad_is_none(object) || tensor->memory.owner != NULL
                            ? check_pointer(tensor, &err)
                            : ad_fail_memory(&err, sizeof(ad_owner));
-    if (status == AD_OK && producer.is_given &&
+    if (status == AD_OK && ad_stream_is_given(&producer) &&
         tensor->memory.device.type != ARROW_DEVICE_CPU) {
-        status = ad_sync_pending(&context, producer.stream, producer.keep,
-                                 &tensor->memory.sync, &err);
+        status = ad_sync_pending(&producer, &tensor->memory.sync, &err);
     }
     if (status == AD_OK && tensor->memory.owner != NULL) {
         status = ad_device_owner_new(tensor->memory.owner, context, &producer,
                                      &tensor->memory.owner, &err);
     }
-    ad_choice_clear(&producer);
+    ad_stream_ref_clear(&producer);
     return ad_raise_status(state, status, &err);
 }
 
