@@ -102,9 +102,8 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
             : duplicate_values(array, tensor, n, device, &made, err));
     tensor->data = made.data;
     tensor->byte_offset = 0;
-    tensor->memory.owner = made.owner;
-    tensor->memory.sync = made.sync;
-    tensor->memory.device = device;
+    tensor->memory =
+        (ad_memory){.owner = made.owner, .sync = made.sync, .device = device};
     tensor->flags = AD_TENSOR_COPIED;
     if (is_plain || n_fills == 0) {
         return AD_OK;
@@ -152,9 +151,9 @@ check(const ad_array *array, ad_tensor_descriptor *descriptor, int64_t offset,
                        offset, nbytes);
     }
     descriptor->byte_offset = (uint64_t)product;
-    descriptor->device = array->memory.device;
-    descriptor->flags =
-        AD_TENSOR_IMMUTABLE | (array->readonly ? AD_TENSOR_READONLY : 0);
+    descriptor->memory = (ad_memory){.device = array->memory.device,
+                                     .readonly = array->memory.readonly};
+    descriptor->flags = AD_TENSOR_IMMUTABLE;
     return ad_tensor_check(descriptor, "the array", out, err);
 }
 

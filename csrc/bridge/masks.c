@@ -434,14 +434,14 @@ build_bits(const ad_array *array, const ad_allocation *made, ad_array *out,
     const ad_schema_spec bits = {.format = "b", .flags = ARROW_FLAG_NULLABLE};
     const void *buffers[] = {ad_array_validity(array), made->data};
     ad_array_spec spec = {
-        .device = array->memory.device,
+        .memory = {.owner = made->owner,
+                   .sync = made->sync,
+                   .device = array->memory.device},
         .length = array->length,
         .offset = array->offset,
         .null_count = ad_array_null_count(array),
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = made->owner,
-        .sync = made->sync,
     };
     AD_RETURN_IF_ERR(ad_schema_build(&bits, &spec.schema, err));
     ad_status status = ad_array_build(&spec, out, err);

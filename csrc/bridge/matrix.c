@@ -278,7 +278,7 @@ describe_stolen(const matrix *self, const ad_tensor *memory, char order,
         .dtype = self->dtype,
         .ndim = 2,
         .flags = memory->flags,
-        .device = memory->memory.device,
+        .memory = memory->memory,
         .shape = shape,
         .strides = order == 'C' || self->n_rows == 0 ? NULL : strides,
     };
@@ -287,8 +287,6 @@ describe_stolen(const matrix *self, const ad_tensor *memory, char order,
         ad_tensor_clear(&held);
         return status;
     }
-    out->tensor.memory.owner = held.memory.owner;
-    out->tensor.memory.sync = held.memory.sync;
     return AD_OK;
 }
 
@@ -300,8 +298,7 @@ describe_columns(const matrix *self, ad_tensor_value *out, ad_error *err)
     const ad_tensor memory = {
         .data = self->data,
         .byte_offset = (uint64_t)self->start,
-        .flags =
-            AD_TENSOR_IMMUTABLE | (batch->readonly ? AD_TENSOR_READONLY : 0),
+        .flags = AD_TENSOR_IMMUTABLE,
         .memory = ad_memory_ref(&batch->memory),
     };
     return describe_stolen(self, &memory, 'F', self->pitch, out, err);
@@ -424,7 +421,9 @@ join_columns(const matrix *self, const ad_tensor *columns, char order,
     *out = (ad_tensor){
         .data = made.data,
         .flags = AD_TENSOR_COPIED,
-        .memory = {made.owner, made.sync, request.target},
+        .memory = {.owner = made.owner,
+                   .sync = made.sync,
+                   .device = request.target},
     };
     return AD_OK;
 }

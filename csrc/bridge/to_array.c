@@ -153,13 +153,12 @@ wrap_list(const ad_array *child, int64_t list_size, int64_t length,
     AD_RETURN_IF_ERR(ad_schema_build(&schema_spec, &schema, err));
     ad_array_spec spec = {
         .schema = schema,
-        .device = child->memory.device,
+        .memory = {.sync = child->memory.sync, .device = child->memory.device},
         .length = length,
         .n_buffers = 1,
         .buffers = buffers,
         .n_children = 1,
         .children = child,
-        .sync = child->memory.sync,
     };
     ad_status status = ad_array_build(&spec, out, err);
     ad_schema_unref(schema);
@@ -215,7 +214,7 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     ad_host_block *bitmap;
     const ad_at_any_i64 *values = buffers[1];
     int64_t n_nat = 0;
-    AD_RETURN_IF_ERR(ad_sync_wait(spec->sync, "looking for NaT", err));
+    AD_RETURN_IF_ERR(ad_sync_wait(spec->memory.sync, "looking for NaT", err));
     for (int64_t i = 0; i < spec->length; i++) {
         n_nat += values[i] == INT64_MIN;
     }
@@ -226,11 +225,11 @@ add_nat_bitmap(ad_array_spec *spec, const void **buffers, ad_owner **made,
     AD_RETURN_IF_ERR(
         ad_host_block_new(ad_bitmap_bytes(spec->length), &bitmap, err));
     mark_valid(values, spec->length, bitmap->data);
-    ad_owner *const owners[] = {&bitmap->base, spec->owner};
+    ad_owner *const owners[] = {&bitmap->base, spec->memory.owner};
     buffers[0] = bitmap->data;
     ad_status status = ad_owner_group_new(owners, 2, made, err);
     ad_owner_unref(&bitmap->base);
-    spec->owner = *made;
+    spec->memory.owner = *made;
     return status;
 }
 
@@ -249,15 +248,12 @@ build_leaf(const ad_tensor *tensor, ad_schema schema, int64_t offset,
     ad_owner *made = NULL;
     ad_array_spec spec = {
         .schema = schema,
-        .device = tensor->memory.device,
         .length = length,
         .offset = offset,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = tensor->memory.owner,
-        .owner_is_given = gives_owner,
-        .sync = tensor->memory.sync,
-        .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
+        .memory = tensor->memory,
+        .is_given = gives_owner,
     };
     if (!has_nat) {
         return ad_array_build(&spec, out, err);
@@ -544,10 +540,9 @@ ad_array_from_tensor_steal(ad_tensor *tensor, ad_copy copy, ad_array *out,
     const ad_dtype_info *plain = plain_column(tensor, copy);
     ad_status status;
     if (plain != NULL && ad_owner_has_leaf(tensor->memory.owner)) {
-        ad_array_of_leaf(
-            tensor->memory.owner, tensor->memory.sync, tensor->memory.device,
-            ad_schema_primitive(plain->arrow).node, ad_tensor_address(tensor),
-            tensor->shape[0], (tensor->flags & AD_TENSOR_READONLY) != 0, out);
+        ad_array_of_leaf(tensor->memory,
+                         ad_schema_primitive(plain->arrow).node,
+                         ad_tensor_address(tensor), tensor->shape[0], out);
         return AD_OK;
     }
     if (plain != NULL) {

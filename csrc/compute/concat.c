@@ -260,7 +260,7 @@ count_rows_and_buffers(ad_concat_node *at, ad_error *err)
         at->length += view->length;
         if (at->type.layout == AD_LAYOUT_VIEWS && !ad_concat_repeats(at, v)) {
             at->n_buffers += view->node->n_buffers - 3;
-            at->readonly |= view->readonly;
+            at->readonly |= view->memory.readonly;
         }
     }
     return at->n_buffers > INT32_MAX
@@ -279,18 +279,16 @@ build(ad_concat_job *self, const ad_concat_node *at, ad_array *out,
     }
     const ad_array_spec spec = {
         .schema = at->schema,
-        .device = self->device,
+        .memory = {owner, NULL, self->device, at->readonly},
         .length = at->length,
         .null_count = at->null_count,
         .n_buffers = at->n_buffers,
         .buffers = (const void *const *)at->buffers,
-        .owner = owner,
         .n_children = n_children,
         .children = at->below,
         .dictionary = at->schema.node->dictionary != NULL
                           ? &at->below[n_children]
                           : NULL,
-        .readonly = at->readonly,
     };
     ad_status status = ad_array_build(&spec, out, err);
     ad_owner_unref(owner);

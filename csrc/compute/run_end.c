@@ -228,7 +228,7 @@ ad_build_run_ends(ad_schema schema, ad_device device, int64_t n,
     const void *buffers[] = {NULL, ends};
     const ad_array_spec spec = {
         .schema = {schema.node->children[0], schema.owner},
-        .device = device,
+        .memory = {.device = device},
         .length = n,
         .n_buffers = 2,
         .buffers = buffers,

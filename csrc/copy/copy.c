@@ -317,7 +317,9 @@ copy_on_stream(const ad_tensor *tensor, ad_device target,
         ad_owner_unref(owner);
         return status;
     }
-    ad_tensor_set_copy(tensor, order, target, data, owner, sync, out);
+    ad_tensor_set_copy(
+        tensor, order, data,
+        (ad_memory){.owner = owner, .sync = sync, .device = target}, out);
     return AD_OK;
 }
 
@@ -411,7 +413,8 @@ copy_empty(const ad_tensor *tensor, ad_device target, char order,
         AD_RETURN_IF_ERR(
             ad_device_memory_new(primary, &stream, 0, &data, &owner, err));
     }
-    ad_tensor_set_copy(tensor, order, target, data, owner, NULL, out);
+    ad_tensor_set_copy(tensor, order, data,
+                       (ad_memory){.owner = owner, .device = target}, out);
     return AD_OK;
 }
 

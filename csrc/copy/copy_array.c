@@ -364,10 +364,10 @@ take_pieces(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
                 ? (const char *)pieces[i].target + pieces[i].target_offset
                 : NULL;
     }
-    node->spec.device = self->device;
-    node->spec.owner = self->memory;
-    node->spec.sync = self->sync;
-    node->spec.readonly = false;
+    node->spec.memory.device = self->device;
+    node->spec.memory.owner = self->memory;
+    node->spec.memory.sync = self->sync;
+    node->spec.memory.readonly = false;
     return AD_OK;
 }
 

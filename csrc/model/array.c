@@ -185,7 +185,7 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
     out->schema = schema;
     out->memory.sync = p->sync;
     out->memory.device = (ad_device){array->device_type, array->device_id};
-    out->readonly = false;
+    out->memory.readonly = false;
     out->had_event =
         array->sync_event != NULL && array->device_type == ARROW_DEVICE_CPU;
     view_node(out, &array->array);
@@ -304,7 +304,7 @@ ad_array_clear(ad_array *array)
     array->memory.sync = NULL;
     array->memory.device = (ad_device){0};
     array->offset = array->length = array->null_count = 0;
-    array->readonly = false;
+    array->memory.readonly = false;
     ad_sync_unref(sync);
     ad_owner_unref(schema);
     ad_owner_unref(owner);
@@ -521,15 +521,11 @@ ad_array_has_no_nulls(const ad_array *array)
 
 /* Buffer lists are not copied: the reference on the owner keeps the originals
  * alive. */
-typedef struct contents {
-    ad_owner *owner;
-    ad_sync *sync;
-} contents;
+typedef ad_memory contents;
 
 typedef struct arena {
     atomic_size_t live;
     contents kept;
-    ad_device device;
     struct ArrowDeviceArray holder;
     struct ArrowArray nodes[];
 } arena;
@@ -537,8 +533,7 @@ typedef struct arena {
 static inline void
 drop_contents(contents kept)
 {
-    ad_sync_unref(kept.sync);
-    ad_owner_unref(kept.owner);
+    ad_memory_drop(&kept);
 }
 
 /* The struct names no stream on which its consumer works, and libcudf releases
@@ -546,8 +541,8 @@ drop_contents(contents kept)
 static inline void
 note_consumer(const arena *self)
 {
-    if (self->device.type != ARROW_DEVICE_CPU) {
-        ad_owner_record_unnamed(self->kept.owner, self->device);
+    if (self->kept.device.type != ARROW_DEVICE_CPU) {
+        ad_owner_record_unnamed(self->kept.owner, self->kept.device);
     }
 }
 
@@ -712,9 +707,7 @@ ad_array_export(const ad_array *array, struct ArrowDeviceArray **holder,
         return ad_fail_memory(err, nbytes);
     }
     atomic_init(&self->live, HOLDER + n + 1);
-    self->kept = (contents){ad_owner_ref(array->memory.owner),
-                            ad_sync_ref(array->memory.sync)};
-    self->device = array->memory.device;
+    self->kept = ad_memory_ref(&array->memory);
     struct ArrowDeviceArray *out = &self->holder;
     copy_node(&out->array, array->node, self);
     fill_view(array, event, out);

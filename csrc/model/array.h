@@ -34,12 +34,11 @@
 #include "model/type.h"
 
 typedef struct ad_array {
-    const struct ArrowArray *node; /* borrowed from owner */
-    ad_memory memory;
+    ad_memory memory;              /* first, as in ad_tensor */
+    const struct ArrowArray *node; /* borrowed from the owner */
     ad_schema schema;
     int64_t offset; /* into the node's buffers; >= 0 */
     int64_t length;
-    bool readonly;      /* the producer flagged the memory as read-only */
     bool had_event;     /* a CPU array came with an event, which is ignored */
     int64_t null_count; /* -1: unknown; last, for ad_array_borrow */
 } ad_array;
@@ -232,20 +231,16 @@ bool ad_array_can_be_read(const ad_array *array, int64_t max_children,
 /* A new node over foreign memory. */
 typedef struct ad_array_spec {
     ad_schema schema; /* borrowed; gains a reference */
-    ad_device device;
+    ad_memory memory; /* borrowed; gains references ... */
+    bool is_given;    /* ... or, on success, is taken over */
     int64_t length;
     int64_t offset;
     int64_t null_count;
     int64_t n_buffers;
     const void *const *buffers; /* the list is copied, the memory borrowed */
-    ad_owner *owner;            /* owns the memory; gains a reference ... */
-    bool owner_is_given;        /* ... or, on success, is taken over together
-                                   with sync */
     int64_t n_children;
     const ad_array *children;   /* borrowed; each gains references */
     const ad_array *dictionary; /* borrowed, or NULL */
-    ad_sync *sync;              /* gains a reference */
-    bool readonly;
 } ad_array_spec;
 
 /* Marks nodes that arrowdev has built as not released. Never called: what
@@ -262,15 +257,15 @@ ad_owner_has_leaf(const ad_owner *owner)
            atomic_load_explicit(&owner->refs, memory_order_acquire) == 1;
 }
 
-/* A column of `length` values without nulls at `values`, in the room of
- * `owner` (see ad_owner_has_leaf), which is taken over, as `sync` is. `type` is
+/* A column of `length` values without nulls at `values`, in the room of the
+ * memory's owner (see ad_owner_has_leaf). Takes over the memory. `type` is
  * static. */
 static inline void
-ad_array_of_leaf(ad_owner *owner, ad_sync *sync, ad_device device,
-                 const struct ArrowSchema *type, const void *values,
-                 int64_t length, bool readonly, ad_array *out)
+ad_array_of_leaf(ad_memory memory, const struct ArrowSchema *type,
+                 const void *values, int64_t length, ad_array *out)
 {
-    ad_leaf *leaf = (ad_leaf *)((char *)owner + owner->ops->leaf);
+    ad_leaf *leaf =
+        (ad_leaf *)((char *)memory.owner + memory.owner->ops->leaf);
     leaf->buffers[0] = NULL;
     leaf->buffers[1] = values;
     leaf->node = (struct ArrowArray){
@@ -281,14 +276,11 @@ ad_array_of_leaf(ad_owner *owner, ad_sync *sync, ad_device device,
     };
     /* One by one: see ad_array_clear. */
     out->node = &leaf->node;
-    out->memory.owner = owner;
+    out->memory = memory;
     out->schema = (ad_schema){type, NULL};
-    out->memory.sync = sync;
-    out->memory.device = device;
     out->offset = 0;
     out->length = length;
     out->null_count = 0;
-    out->readonly = readonly;
     out->had_event = false;
 }
 

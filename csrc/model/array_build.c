@@ -87,8 +87,7 @@ built_fill(built *self, const ad_array_spec *spec, size_t n_copies)
         buffers[i] = spec->buffers[i];
     }
     self->n_kept = 1 + n_copies;
-    self->kept[0] =
-        spec->owner_is_given ? spec->owner : ad_owner_ref(spec->owner);
+    self->kept[0] = spec->memory.owner;
     for (size_t i = 0; i < n_copies; i++) {
         const ad_array *view =
             i < n_children ? &spec->children[i] : spec->dictionary;
@@ -103,12 +102,12 @@ built_fill(built *self, const ad_array_spec *spec, size_t n_copies)
 static bool
 any_readonly(const ad_array_spec *spec)
 {
-    bool readonly = spec->readonly;
+    bool readonly = spec->memory.readonly;
     for (int64_t i = 0; i < spec->n_children; i++) {
-        readonly |= spec->children[i].readonly;
+        readonly |= spec->children[i].memory.readonly;
     }
     return readonly ||
-           (spec->dictionary != NULL && spec->dictionary->readonly);
+           (spec->dictionary != NULL && spec->dictionary->memory.readonly);
 }
 
 ad_status
@@ -121,18 +120,18 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
         return ad_fail_memory(err, nbytes);
     }
     ad_owner_init(&self->base, &built_ops);
+    if (!spec->is_given) {
+        ad_memory_ref(&spec->memory);
+    }
     built_fill(self, spec, n_copies);
     *out = (ad_array){
         .node = &self->node,
-        .memory.owner = &self->base,
+        .memory = {&self->base, spec->memory.sync, spec->memory.device,
+                   any_readonly(spec)},
         .schema = ad_schema_ref(spec->schema),
-        .memory.sync =
-            spec->owner_is_given ? spec->sync : ad_sync_ref(spec->sync),
-        .memory.device = spec->device,
         .offset = spec->offset,
         .length = spec->length,
         .null_count = spec->null_count,
-        .readonly = any_readonly(spec),
     };
     /* Some consumers (nanoarrow, polars) require a bitmap if the count is
      * -1. */
@@ -147,11 +146,11 @@ ad_status
 ad_array_build_joined(const ad_joined_inputs *inputs, ad_array_spec *spec,
                       ad_array *out, ad_error *err)
 {
-    AD_RETURN_IF_ERR(
-        ad_sync_join(inputs->syncs.items, inputs->syncs.n, &spec->sync, err));
-    spec->device = inputs->has_device ? inputs->device : AD_CPU;
+    AD_RETURN_IF_ERR(ad_sync_join(inputs->syncs.items, inputs->syncs.n,
+                                  &spec->memory.sync, err));
+    spec->memory.device = inputs->has_device ? inputs->device : AD_CPU;
     ad_status status = ad_array_build(spec, out, err);
-    ad_sync_unref(spec->sync);
+    ad_sync_unref(spec->memory.sync);
     if (status != AD_OK) {
         return status;
     }
@@ -241,9 +240,8 @@ ad_array_empty(ad_schema schema, ad_array *out, ad_error *err)
     }
     *out = (ad_array){
         .node = root,
-        .memory.owner = &self->base,
+        .memory = {.owner = &self->base, .device = AD_CPU},
         .schema = ad_schema_ref(schema),
-        .memory.device = AD_CPU,
     };
     return AD_OK;
 }

@@ -86,19 +86,16 @@ begin_node(const ad_array *view, ad_array *below, ad_mapped_node *out)
     out->shares_below = false;
     out->spec = (ad_array_spec){
         .schema = view->schema,
-        .device = view->memory.device,
+        .memory = view->memory,
         .length = view->length,
         .offset = view->offset,
         .null_count = ad_array_null_count(view),
         .n_buffers = node->n_buffers,
         .buffers = buffers,
-        .owner = view->memory.owner,
         .n_children = node->n_children,
         .children = below,
         .dictionary =
             node->dictionary != NULL ? &below[node->n_children] : NULL,
-        .sync = view->memory.sync,
-        .readonly = view->readonly,
     };
 }
 
@@ -147,8 +144,8 @@ replace(ad_buffer_map *map, ad_mapped_node *node, ad_error *err)
     const ad_validity_change *change = ((replacement *)map)->change;
     node->buffers[0] = change->validity;
     node->spec.null_count = change->null_count;
-    node->spec.owner = change->owner;
-    node->spec.sync = change->sync;
+    node->spec.memory.owner = change->owner;
+    node->spec.memory.sync = change->sync;
     node->shares_below = true;
     return AD_OK;
 }

@@ -254,7 +254,7 @@ check_addresses(const ad_tensor_descriptor *descriptor, const char *what,
                 const int64_t *strides, ad_error *err)
 {
     int64_t low, high, first, past;
-    bool is_handle = ad_device_uses_handles(descriptor->device.type);
+    bool is_handle = ad_device_uses_handles(descriptor->memory.device.type);
     uint64_t start = is_handle ? 0 : (uintptr_t)descriptor->data;
     uint64_t end, limit = is_handle ? INT64_MAX : UINTPTR_MAX;
     if (!reach(descriptor->ndim, descriptor->shape, strides, &low, &high) ||
@@ -301,8 +301,8 @@ static void
 accept(const ad_tensor_descriptor *descriptor, int64_t size,
        ad_tensor_value *out)
 {
-    bool is_handle = ad_device_uses_handles(descriptor->device.type);
-    uint32_t traits = ad_device_traits(descriptor->device.type);
+    bool is_handle = ad_device_uses_handles(descriptor->memory.device.type);
+    uint32_t traits = ad_device_traits(descriptor->memory.device.type);
     void *data = descriptor->data;
     if (size == 0 && (data == NULL || !(traits & AD_ALLOCATIONS))) {
         data = NULL;
@@ -315,7 +315,7 @@ accept(const ad_tensor_descriptor *descriptor, int64_t size,
         .dtype = descriptor->dtype,
         .ndim = descriptor->ndim,
         .flags = descriptor->flags,
-        .memory = {.device = descriptor->device},
+        .memory = descriptor->memory,
         .shape = out->dims,
         .strides = out->dims + descriptor->ndim,
     };
@@ -331,7 +331,7 @@ check_quickly(const ad_tensor_descriptor *descriptor, ad_tensor_value *out)
     if (descriptor->ndim != 1 || descriptor->shape == NULL ||
         dtype.lanes != 1 || dtype.bits == 0 || dtype.bits % 8 != 0 ||
         (dtype.code == AD_DL_BOOL && dtype.bits != 8) ||
-        ad_device_uses_handles(descriptor->device.type)) {
+        ad_device_uses_handles(descriptor->memory.device.type)) {
         return false;
     }
     int64_t extent = descriptor->shape[0];

@@ -20,9 +20,6 @@
 #define AD_MAX_NDIM 64
 
 enum {
-    /* The producer flagged the memory as read-only. Legacy consumers cannot
-     * see the flag and are refused. */
-    AD_TENSOR_READONLY = 1 << 0,
     /* Immutable by Arrow's convention only: exported as read-only where the
      * protocol has a flag. */
     AD_TENSOR_IMMUTABLE = 1 << 1,
@@ -49,6 +46,7 @@ ad_is_run(const void *data, uint64_t byte_offset, int64_t n, int64_t nbytes,
 }
 
 typedef struct ad_tensor {
+    ad_memory memory; /* first, as in ad_array */
     void *data; /* pointer or opaque handle; without elements NULL, or where
                    the device has AD_ALLOCATIONS any pointer */
     uint64_t byte_offset; /* only for handles; pointers include it */
@@ -57,7 +55,6 @@ typedef struct ad_tensor {
     uint32_t flags;
     int64_t *shape;
     int64_t *strides; /* in elements; not NULL if ndim > 0 */
-    ad_memory memory;
 } ad_tensor;
 
 /* A tensor with storage for its dimensions. */
@@ -79,21 +76,31 @@ typedef struct ad_tensor_descriptor {
     ad_dl_dtype dtype;
     int32_t ndim;
     uint32_t flags;
-    ad_device device;
+    ad_memory memory;       /* becomes the tensor's; no new references */
     const int64_t *shape;   /* NULL only when ndim is 0 */
     const int64_t *strides; /* NULL: contiguous row-major */
 } ad_tensor_descriptor;
 
-/* Checks a descriptor and makes a tensor of it in *out (owner and sync are
- * NULL): ndim in 0..AD_MAX_NDIM; lanes and bits not 0; no negative extent; no
- * overflow of the element count, the byte size, or any address that the
- * strides reach; data not NULL if there are elements; bool of 8 bits. Strides
+/* Checks a descriptor and makes a tensor of it in *out: ndim in
+ * 0..AD_MAX_NDIM; lanes and bits not 0; no negative extent; no overflow of the
+ * element count, the byte size, or any address that the strides reach; data
+ * not NULL if there are elements; bool of 8 bits. Strides
  * of dimensions of extent 1 become canonical, and those of a tensor without
  * elements only if their products would overflow. `what` names the source in
  * messages ("DLTensor"). Fails with AD_ERR_EXCHANGE. */
 AD_MUST_CHECK ad_status ad_tensor_check(const ad_tensor_descriptor *descriptor,
                                         const char *what, ad_tensor_value *out,
                                         ad_error *err);
+
+/* Whether a protocol that has a flag for it says that the memory must not be
+ * written. A consumer that cannot see the flag of a producer (memory.readonly)
+ * is refused. */
+static inline bool
+ad_tensor_is_readonly(const ad_tensor *tensor)
+{
+    return tensor->memory.readonly ||
+           (tensor->flags & AD_TENSOR_IMMUTABLE) != 0;
+}
 
 /* Fails if AD_TENSOR_SIZE_UNKNOWN is set. */
 AD_MUST_CHECK ad_status ad_tensor_require_size(const ad_tensor *tensor,
@@ -171,9 +178,8 @@ AD_MUST_CHECK ad_status ad_loops_plan(const ad_tensor *tensor, char order,
                                       ad_loops *out, ad_error *err);
 
 /* Makes *out a contiguous copy of the tensor's shape and type over `data`.
- * Takes over the references. */
-void ad_tensor_set_copy(const ad_tensor *tensor, char order, ad_device device,
-                        void *data, ad_owner *owner, ad_sync *sync,
-                        ad_tensor_value *out);
+ * Takes over `memory`. */
+void ad_tensor_set_copy(const ad_tensor *tensor, char order, void *data,
+                        ad_memory memory, ad_tensor_value *out);
 
 #endif /* AD_MODEL_TENSOR_H */

@@ -186,9 +186,8 @@ contiguous_strides(ad_tensor *tensor, char order)
 }
 
 void
-ad_tensor_set_copy(const ad_tensor *tensor, char order, ad_device device,
-                   void *data, ad_owner *owner, ad_sync *sync,
-                   ad_tensor_value *out)
+ad_tensor_set_copy(const ad_tensor *tensor, char order, void *data,
+                   ad_memory memory, ad_tensor_value *out)
 {
     out->tensor = (ad_tensor){
         .data = data,
@@ -197,7 +196,7 @@ ad_tensor_set_copy(const ad_tensor *tensor, char order, ad_device device,
         .flags = AD_TENSOR_COPIED | (tensor->flags & AD_TENSOR_SUBBYTE_PADDED),
         .shape = out->dims,
         .strides = out->dims + tensor->ndim,
-        .memory = {owner, sync, device},
+        .memory = memory,
     };
     for (int32_t i = 0; i < tensor->ndim; i++) {
         out->dims[i] = tensor->shape[i];
@@ -269,8 +268,9 @@ copy_to_new_memory(const ad_tensor *tensor, char order, uint32_t width,
         ad_owner_unref(&memory->base);
         return status;
     }
-    ad_tensor_set_copy(tensor, order, AD_CPU, memory->data, &memory->base,
-                       NULL, out);
+    ad_tensor_set_copy(tensor, order, memory->data,
+                       (ad_memory){.owner = &memory->base, .device = AD_CPU},
+                       out);
     return AD_OK;
 }
 

@@ -7,7 +7,10 @@
 #ifndef AD_ORDER_MEMORY_H
 #define AD_ORDER_MEMORY_H
 
+#include <stdbool.h>
+
 #include "base/device.h"
+#include "base/list.h"
 #include "base/owner.h"
 #include "order/sync.h"
 
@@ -15,6 +18,7 @@ typedef struct ad_memory {
     ad_owner *owner; /* NULL: memory that lives forever */
     ad_sync *sync;   /* NULL: nothing to wait for */
     ad_device device;
+    bool readonly; /* the producer flagged it as read-only */
 } ad_memory;
 
 /* The same memory with references of its own. */
@@ -25,7 +29,17 @@ ad_memory_ref(const ad_memory *memory)
         .owner = ad_owner_ref(memory->owner),
         .sync = ad_sync_ref(memory->sync),
         .device = memory->device,
+        .readonly = memory->readonly,
     };
+}
+
+/* The memory is ready, or whoever asks takes it as it is. */
+static inline void
+ad_memory_drop_sync(ad_memory *memory)
+{
+    ad_sync *sync = memory->sync;
+    memory->sync = NULL;
+    ad_sync_unref(sync);
 }
 
 /* Drops both references, that on the owner last: it may keep the event of the
@@ -36,5 +50,24 @@ ad_memory_drop(const ad_memory *memory)
     ad_sync_unref(memory->sync);
     ad_owner_unref(memory->owner);
 }
+
+/* --- joined inputs (memory.c) -------------------------------------------- */
+
+/* The common device and the syncs of the parts of one array (columns, buffers,
+ * children), all zero before the first part. All parts must be on one
+ * device. */
+typedef struct ad_joined_inputs {
+    bool has_device;
+    ad_device device;
+    AD_LIST(ad_sync *) syncs; /* distinct; borrowed */
+} ad_joined_inputs;
+
+/* Add a part, which must live as long as `joined`. AD_ERR_EXCHANGE, "device",
+ * where the part is on another device than the parts before it. */
+AD_MUST_CHECK ad_status ad_joined_inputs_add(ad_joined_inputs *joined,
+                                             const ad_memory *memory,
+                                             ad_error *err);
+
+void ad_joined_inputs_clear(ad_joined_inputs *joined);
 
 #endif /* AD_ORDER_MEMORY_H */

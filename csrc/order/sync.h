@@ -198,23 +198,4 @@ AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, const ad_stream_ref *on,
 AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream_ref *out,
                                        ad_error *err);
 
-/* --- joined inputs ------------------------------------------------------- */
-
-/* The common device and the syncs of the parts of one array (columns, buffers,
- * children), all zero before the first part. All parts must be on one
- * device. */
-typedef struct ad_joined_inputs {
-    bool has_device;
-    ad_device device;
-    AD_LIST(ad_sync *) syncs; /* distinct; borrowed */
-} ad_joined_inputs;
-
-/* Add a part. `sync` must live as long as `joined`. AD_ERR_EXCHANGE, "device",
- * where the part is on another device than the parts before it. */
-AD_MUST_CHECK ad_status ad_joined_inputs_add(ad_joined_inputs *joined,
-                                             ad_device device, ad_sync *sync,
-                                             ad_error *err);
-
-void ad_joined_inputs_clear(ad_joined_inputs *joined);
-
 #endif /* AD_ORDER_SYNC_H */

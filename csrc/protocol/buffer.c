@@ -115,8 +115,9 @@ read_view(const Py_buffer *view, ad_element *element, ad_tensor_value *out,
     descriptor.data = view->buf;
     descriptor.byte_offset = 0;
     descriptor.ndim = view->ndim;
-    descriptor.flags = view->readonly ? AD_TENSOR_READONLY : 0;
-    descriptor.device = AD_CPU;
+    descriptor.flags = 0;
+    descriptor.memory =
+        (ad_memory){.device = AD_CPU, .readonly = view->readonly};
     descriptor.shape = (const int64_t *)view->shape;
     descriptor.strides = view->strides != NULL ? strides : NULL;
     return ad_tensor_check(&descriptor, "buffer", out, err);
@@ -225,8 +226,7 @@ has_all(int flags, int wanted)
 static ad_status
 check_flags(const ad_tensor *tensor, int flags, ad_error *err)
 {
-    if (has_all(flags, PyBUF_WRITABLE) &&
-        tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)) {
+    if (has_all(flags, PyBUF_WRITABLE) && ad_tensor_is_readonly(tensor)) {
         return ad_fail(err, AD_ERR_EXCHANGE, "readonly",
                        "ask for a read-only buffer, or make a copy",
                        "the consumer wants to write, but the memory is "
@@ -310,8 +310,7 @@ fill_view(ad_state *state, const ad_tensor *tensor, ad_owner *owner,
     view->buf = data != NULL ? data : ""; /* some consumers refuse NULL */
     view->len = ad_tensor_nbytes(tensor);
     view->itemsize = ad_dtype_bits(tensor->dtype) / 8;
-    view->readonly =
-        (tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)) != 0;
+    view->readonly = ad_tensor_is_readonly(tensor);
     view->ndim = tensor->ndim;
     view->format = has_all(flags, PyBUF_FORMAT) ? (char *)format : NULL;
     view->suboffsets = NULL;

@@ -278,7 +278,7 @@ ad_dlpack_exchange_into(ad_state *state, const ad_type_slot *slot,
     ad_error err;
     void *managed = NULL;
     void *object = NULL;
-    if (!ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
+    if (!ad_is_plain(&tensor->memory) &&
         order_library(state, slot, tensor, has_stream) < 0) {
         return NULL;
     }
@@ -322,7 +322,7 @@ tensor_for_consumer(PyObject *object)
         return NULL;
     }
     const ad_tensor *tensor = ad_tensor_of(object);
-    if (!ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
+    if (!ad_is_plain(&tensor->memory) &&
         ad_use_on_thread(&tensor->memory, "the DLPack exchange API", &err) !=
             AD_OK) {
         ad_raise(ad_state_current(), &err);
@@ -471,12 +471,13 @@ allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
         .data = &value, /* not NULL; never read */
         .dtype = prototype->dtype,
         .ndim = prototype->ndim,
-        .device = {prototype->device.device_type, prototype->device.device_id},
+        .memory = {.device = {prototype->device.device_type,
+                              prototype->device.device_id}},
         .shape = prototype->shape,
     };
-    bool is_host = descriptor.device.type == ARROW_DEVICE_CPU;
+    bool is_host = descriptor.memory.device.type == ARROW_DEVICE_CPU;
     if (is_host) {
-        descriptor.device = AD_CPU;
+        descriptor.memory.device = AD_CPU;
     }
     AD_RETURN_IF_ERR(ad_tensor_check(&descriptor, "prototype", &value, err));
     int64_t nbytes = ad_tensor_nbytes(tensor);
@@ -484,7 +485,7 @@ allocate(const ad_dl_tensor *prototype, void **out, ad_error *err)
         AD_RETURN_IF_ERR(allocate_on_host(nbytes, tensor, err));
     } else {
         AD_RETURN_IF_ERR(
-            allocate_on_device(descriptor.device, nbytes, tensor, err));
+            allocate_on_device(descriptor.memory.device, nbytes, tensor, err));
     }
     ad_status status = ad_dlpack_give(tensor, true, false, out, err);
     ad_tensor_clear(tensor);

@@ -212,8 +212,7 @@ static ad_status
 order_consumer(const ad_tensor *given, const ad_stream_ref *consumer,
                bool no_sync, bool is_copy, ad_error *err)
 {
-    if (ad_is_plain(given->memory.device, given->memory.sync) ||
-        (no_sync && !is_copy)) {
+    if (ad_is_plain(&given->memory) || (no_sync && !is_copy)) {
         return AD_OK;
     }
     if (!ad_stream_is_given(consumer) ||
@@ -257,9 +256,8 @@ export_tensor(ad_state *state, const ad_tensor *tensor,
     ad_stream_ref consumer;
     bool no_sync;
     void *managed = NULL;
-    if (ad_is_plain(tensor->memory.device, tensor->memory.sync) &&
-        !request->has_device && request->copy != AD_COPY_ALWAYS &&
-        ad_is_none(request->stream)) {
+    if (ad_is_plain(&tensor->memory) && !request->has_device &&
+        request->copy != AD_COPY_ALWAYS && ad_is_none(request->stream)) {
         status = ad_dlpack_give(tensor, request->is_versioned, false, &managed,
                                 &err);
     } else {

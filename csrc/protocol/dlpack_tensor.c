@@ -72,8 +72,7 @@ tensor_flags(const ad_dl_managed_versioned *managed)
     uint64_t flags = managed->flags;
     bool is_padded = (flags & AD_DL_FLAG_SUBBYTE_PADDED) &&
                      managed->dl_tensor.dtype.bits < 8;
-    return (flags & AD_DL_FLAG_READ_ONLY ? AD_TENSOR_READONLY : 0) |
-           (flags & AD_DL_FLAG_IS_COPIED ? AD_TENSOR_COPIED : 0) |
+    return (flags & AD_DL_FLAG_IS_COPIED ? AD_TENSOR_COPIED : 0) |
            (is_padded ? AD_TENSOR_SUBBYTE_PADDED : 0);
 }
 
@@ -85,6 +84,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
     /* A legacy capsule has no flag for read-only memory, and jax, whose arrays
      * are immutable, exports only legacy capsules. */
     uint32_t flags = AD_TENSOR_IMMUTABLE;
+    bool readonly = false;
     if (is_versioned) {
         const ad_dl_managed_versioned *managed = pointer;
         /* With another major version only the deleter may be used. */
@@ -99,6 +99,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
         }
         tensor = &managed->dl_tensor;
         flags = tensor_flags(managed);
+        readonly = (managed->flags & AD_DL_FLAG_READ_ONLY) != 0;
     } else {
         tensor = &((const ad_dl_managed *)pointer)->dl_tensor;
     }
@@ -108,7 +109,7 @@ check_managed(const void *pointer, bool is_versioned, ad_tensor_value *out,
         .dtype = tensor->dtype,
         .ndim = tensor->ndim,
         .flags = flags,
-        .device = device_of(tensor),
+        .memory = {.device = device_of(tensor), .readonly = readonly},
         .shape = tensor->shape,
         .strides = tensor->strides,
     };
@@ -174,9 +175,9 @@ ad_dlpack_take_column(ad_dl_managed_versioned *managed, ad_array *out)
     }
     ((managed_owner *)inner)->managed = managed;
     ((managed_owner *)inner)->is_versioned = true;
-    ad_array_of_leaf(owner, NULL, device,
+    ad_array_of_leaf((ad_memory){owner, NULL, device, managed->flags != 0},
                      ad_schema_primitive(type->arrow).node,
-                     (const void *)start, n, managed->flags != 0, out);
+                     (const void *)start, n, out);
     return true;
 }
 
@@ -259,12 +260,13 @@ take_apart(void *managed)
 }
 
 static uint64_t
-dlpack_flags(uint32_t flags, bool is_copy)
+dlpack_flags(const ad_tensor *tensor, bool is_copy)
 {
-    uint32_t readonly = AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE;
-    return (flags & readonly ? AD_DL_FLAG_READ_ONLY : 0) |
+    return (ad_tensor_is_readonly(tensor) ? AD_DL_FLAG_READ_ONLY : 0) |
            (is_copy ? AD_DL_FLAG_IS_COPIED : 0) |
-           (flags & AD_TENSOR_SUBBYTE_PADDED ? AD_DL_FLAG_SUBBYTE_PADDED : 0);
+           (tensor->flags & AD_TENSOR_SUBBYTE_PADDED
+                ? AD_DL_FLAG_SUBBYTE_PADDED
+                : 0);
 }
 
 /* Refuses tensors that a consumer without flags would misinterpret. */
@@ -272,7 +274,7 @@ static ad_status
 check_flagless(const ad_tensor *tensor, ad_error *err)
 {
     char name[AD_DTYPE_NAME_SIZE];
-    if (tensor->flags & AD_TENSOR_READONLY) {
+    if (tensor->memory.readonly) {
         return ad_fail(err, AD_ERR_EXCHANGE, "readonly",
                        "ask for max_version=(1, 0) or later, or say that the "
                        "memory may be written with ad.tensor(x, "
@@ -335,7 +337,8 @@ fill_tensor(const ad_tensor *tensor, int64_t *shape, int64_t *strides,
 ad_status
 ad_dlpack_view(const ad_tensor *tensor, ad_dl_tensor *out, ad_error *err)
 {
-    if (tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_SUBBYTE_PADDED)) {
+    if (tensor->memory.readonly ||
+        (tensor->flags & AD_TENSOR_SUBBYTE_PADDED)) {
         AD_RETURN_IF_ERR(check_flagless(tensor, err));
     }
     return fill_tensor(tensor, tensor->shape, tensor->strides, out, err);
@@ -360,7 +363,7 @@ ad_dlpack_give(const ad_tensor *tensor, bool is_versioned, bool is_copy,
         managed->version = (ad_dl_version){AD_DL_MAJOR, AD_DL_MINOR};
         managed->manager_ctx = NULL;
         managed->deleter = delete_versioned;
-        managed->flags = dlpack_flags(tensor->flags, is_copy);
+        managed->flags = dlpack_flags(tensor, is_copy);
         view = &managed->dl_tensor;
     } else {
         block->managed.legacy.manager_ctx = NULL;

@@ -107,7 +107,7 @@ static const max_align_t nowhere;
 static PyObject *
 export_data(const ad_tensor *tensor, const ad_interface_rules *rules)
 {
-    bool readonly = tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
+    bool readonly = ad_tensor_is_readonly(tensor);
     const void *address =
         ad_tensor_size(tensor) != 0     ? ad_tensor_address(tensor)
         : rules->exports_address_always ? (const void *)&nowhere

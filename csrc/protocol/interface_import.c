@@ -387,7 +387,7 @@ read_buffer(ad_state *state, ad_interface *in, PyObject *data)
     in->memory_size = view->len;
     in->descriptor.data = view->buf;
     if (view->readonly) {
-        in->descriptor.flags |= AD_TENSOR_READONLY;
+        in->descriptor.memory.readonly = true;
     }
     return 0;
 }
@@ -425,7 +425,7 @@ read_data(ad_state *state, ad_interface *in)
         return -1;
     }
     if (is_readonly) {
-        in->descriptor.flags |= AD_TENSOR_READONLY;
+        in->descriptor.memory.readonly = true;
     }
     return read_pointer(state, in->origin, PyTuple_GET_ITEM(data, 0),
                         &in->descriptor.data);
@@ -615,7 +615,7 @@ ad_interface_tensor(ad_state *state, PyObject *object, ad_interface *in,
                     ad_device device, ad_tensor_value *out)
 {
     ad_error err;
-    in->descriptor.device = device;
+    in->descriptor.memory.device = device;
     if (ad_tensor_check(&in->descriptor, in->origin, out, &err) != AD_OK ||
         check_memory(in, &out->tensor, &err) != AD_OK) {
         return ad_import_error(state, &err);

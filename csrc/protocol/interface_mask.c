@@ -132,13 +132,10 @@ ad_interface_take_bits(ad_state *state, const ad_interface *in,
     const void *buffers[] = {NULL, tensor->data};
     const ad_array_spec spec = {
         .schema = ad_schema_primitive("b"),
-        .device = tensor->memory.device,
         .length = in->n_bits,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = tensor->memory.owner,
-        .sync = tensor->memory.sync,
-        .readonly = (tensor->flags & AD_TENSOR_READONLY) != 0,
+        .memory = tensor->memory,
     };
     ad_error err;
     ad_status status = ad_array_build(&spec, &out->array, &err);

@@ -143,8 +143,7 @@ ad_ndarray_describe(const ad_state *state, PyObject *object,
         .data = array->data,
         .dtype = type->dtype,
         .ndim = array->nd,
-        .flags = is_readonly(array) ? AD_TENSOR_READONLY : 0,
-        .device = AD_CPU,
+        .memory = {.device = AD_CPU, .readonly = is_readonly(array)},
         .shape = (const int64_t *)array->dimensions,
         .strides = strides,
     };
@@ -170,8 +169,8 @@ ad_ndarray_column(const ad_state *state, PyObject *object, ad_array *out)
     if (owner == NULL) {
         return -1;
     }
-    ad_array_of_leaf(owner, NULL, AD_CPU,
+    ad_array_of_leaf((ad_memory){owner, NULL, AD_CPU, is_readonly(array)},
                      &ad_schema_primitives[(int)type->format], array->data, n,
-                     is_readonly(array), out);
+                     out);
     return 1;
 }

@@ -81,7 +81,7 @@ static void
 flag_as_shared(ad_tensor *tensor)
 {
     if ((tensor->flags & AD_TENSOR_COPIED) == 0) {
-        tensor->flags &= ~(uint32_t)AD_TENSOR_READONLY;
+        tensor->memory.readonly = false;
         tensor->flags |= AD_TENSOR_IMMUTABLE;
     }
 }

@@ -370,13 +370,6 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
     return result;
 }
 
-static void
-drop_sync(ad_sync **sync)
-{
-    ad_sync_unref(*sync);
-    *sync = NULL;
-}
-
 int
 ad_import(ad_state *state, PyObject *object, const ad_request *request,
           uint32_t among, ad_imported *out)
@@ -386,12 +379,9 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
     }
     /* ad_finish_tensor has done this for foreign tensors, which may be copies.
      */
-    if (request->stream.kind == AD_STREAM_OFF) {
-        if (out->is_array) {
-            drop_sync(&out->array.memory.sync);
-        } else if (ad_is_tensor(state, object)) {
-            drop_sync(&out->tensor.tensor.memory.sync);
-        }
+    if (request->stream.kind == AD_STREAM_OFF &&
+        (out->is_array || ad_is_tensor(state, object))) {
+        ad_memory_drop_sync(ad_imported_memory(out));
     }
     return 0;
 }
@@ -400,7 +390,7 @@ int
 ad_apply_device_order(ad_state *state, const ad_request *request,
                       const ad_memory *memory)
 {
-    const ad_device device = memory->device;
+    ad_device device = memory->device;
     ad_stream_ref consumer;
     bool no_sync;
     ad_error err;
@@ -519,7 +509,7 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
 {
     ad_tensor *tensor = &value->tensor;
     if (request->stream.kind == AD_STREAM_OFF) {
-        drop_sync(&tensor->memory.sync);
+        ad_memory_drop_sync(&tensor->memory);
     }
     if (request->copy != AD_COPY_ALWAYS ||
         (tensor->flags & AD_TENSOR_COPIED)) {

@@ -65,6 +65,13 @@ typedef struct ad_imported {
     ad_tensor_value tensor;
 } ad_imported;
 
+static inline ad_memory *
+ad_imported_memory(ad_imported *imported)
+{
+    return imported->is_array ? &imported->array.memory
+                              : &imported->tensor.tensor.memory;
+}
+
 typedef enum ad_import_result {
     AD_IMPORT_FAILED = -1, /* exception set; final: nothing else is tried */
     AD_IMPORT_REFUSED = 0, /* exception set; the next protocol is tried. An
@@ -362,9 +369,9 @@ PyObject *ad_sycl_queue_new(ad_stream stream);
 
 /* Returns whether there is nothing to order: host memory that is ready. */
 static inline bool
-ad_is_plain(ad_device device, const ad_sync *sync)
+ad_is_plain(const ad_memory *memory)
 {
-    return device.type == AD_CPU.type && sync == NULL;
+    return memory->device.type == AD_CPU.type && memory->sync == NULL;
 }
 
 /* Exported by buffer.c for the type slots of Array, Tensor and Buffer. */

@@ -92,8 +92,7 @@ ad_tensor_object_of_type(PyObject *type, ad_tensor *steal)
 
 PyObject *
 ad_buffer_object_new(ad_state *state, void *data, uint64_t byte_offset,
-                     int64_t nbytes, ad_device device, uint32_t flags,
-                     ad_owner *owner, ad_sync *sync)
+                     int64_t nbytes, uint32_t flags, const ad_memory *memory)
 {
     int64_t shape = nbytes < 0 ? 0 : nbytes;
     int64_t stride = 1;
@@ -105,12 +104,11 @@ ad_buffer_object_new(ad_state *state, void *data, uint64_t byte_offset,
         .flags = flags | (nbytes < 0 ? AD_TENSOR_SIZE_UNKNOWN : 0),
         .shape = &shape,
         .strides = &stride,
-        .memory = {owner, sync, device},
+        .memory = *memory,
     };
     PyObject *self = tensor_object_alloc(state->buffer_type, &tensor);
     if (self != NULL) {
-        ad_owner_ref(owner);
-        ad_sync_ref(sync);
+        ad_memory_ref(memory);
     }
     return self;
 }

@@ -16,8 +16,8 @@
 
 typedef struct ad_array_object {
     PyObject_HEAD
+    ad_state *state; /* a look-up is too slow in a loop */
     ad_array array;
-    ad_state *state;          /* a look-up is too slow in a loop */
     PyObject *schema_capsule; /* of the last export, see arrow_array.c */
     struct ArrowSchema *schema_holder; /* in that capsule */
     PyObject *as_tensor;               /* set once, by an attribute; or NULL */
@@ -29,6 +29,18 @@ typedef struct ad_tensor_object {
     PyObject *weakrefs;
     int64_t dims[]; /* shape, then strides */
 } ad_tensor_object;
+
+/* What Array, Tensor and Buffer have in common: one memory, at one place. */
+typedef struct ad_memory_object {
+    PyObject_VAR_HEAD ad_memory memory;
+} ad_memory_object;
+
+#define AD_MEMORY_IS_FIRST(TYPE, SHAPE)                                       \
+    _Static_assert(offsetof(TYPE, SHAPE.memory) ==                            \
+                       offsetof(ad_memory_object, memory),                    \
+                   "ad_memory_of() reads the memory of " #TYPE)
+AD_MEMORY_IS_FIRST(ad_array_object, array);
+AD_MEMORY_IS_FIRST(ad_tensor_object, tensor);
 
 typedef struct ad_schema_object {
     PyObject_HEAD
@@ -54,12 +66,11 @@ PyObject *ad_device_object_new(ad_state *state, ad_device device);
  * exception. */
 PyObject *ad_schema_capsule(ad_state *state, ad_schema schema);
 
-/* A Buffer over `nbytes` at `data` (and `byte_offset` for handles). Takes new
- * references on owner and sync. `flags` are AD_TENSOR_*. */
+/* A Buffer over `nbytes` at `data` (and `byte_offset` for handles). `flags`
+ * are AD_TENSOR_*. Takes new references on the memory. */
 PyObject *ad_buffer_object_new(ad_state *state, void *data,
                                uint64_t byte_offset, int64_t nbytes,
-                               ad_device device, uint32_t flags,
-                               ad_owner *owner, ad_sync *sync);
+                               uint32_t flags, const ad_memory *memory);
 
 /* A tuple of item(self, 0 .. n), which are new references or NULL with an
  * exception. */
@@ -100,6 +111,13 @@ static inline ad_tensor *
 ad_tensor_of(PyObject *object)
 {
     return &((ad_tensor_object *)object)->tensor;
+}
+
+/* The memory of an Array, Tensor or Buffer. */
+static inline const ad_memory *
+ad_memory_of(PyObject *object)
+{
+    return &((ad_memory_object *)object)->memory;
 }
 
 /* The tensor that `self` (a Tensor, Buffer or Array) stands for, with

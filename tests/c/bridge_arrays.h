@@ -62,7 +62,7 @@ array_of(ad_schema schema, int64_t n_buffers, const void *validity,
     ad_array out;
     ad_array_spec spec = {
         .schema = schema,
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .length = length,
         .offset = offset,
         .null_count = null_count,

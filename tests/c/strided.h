@@ -109,7 +109,7 @@ strided_make(const strided_shape *shape, int mode, ad_dl_dtype dtype,
         .data = STRIDED_BASE,
         .dtype = dtype,
         .ndim = shape->ndim,
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .shape = shape->extent,
         .strides = strides,
     };

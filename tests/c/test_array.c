@@ -33,7 +33,7 @@ test_import_moves_schema_and_array(void)
     CHECK_INT(array.offset, 1);
     CHECK_INT(array.length, 10);
     CHECK_INT(array.null_count, 0);
-    CHECK(!array.readonly);
+    CHECK(!array.memory.readonly);
     CHECK(ad_array_is_whole(&array));
     CHECK_INT(ad_array_child(&array, 0, &child, NULL), AD_OK);
     ad_array_clear(&array);

@@ -33,15 +33,15 @@ test_built_column_keeps_owner_and_sync(void)
     const void *buffers[] = {NULL, tree_buffer(1)};
     ad_array_spec spec = {
         .schema = ad_schema_primitive("l"),
-        .device = {ARROW_DEVICE_ROCM, 1},
+        .memory.device = {ARROW_DEVICE_ROCM, 1},
         .length = 6,
         .offset = 2,
         .null_count = 0,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = &owner.base,
-        .sync = sync,
-        .readonly = true,
+        .memory.owner = &owner.base,
+        .memory.sync = sync,
+        .memory.readonly = true,
     };
     ad_array array;
     CHECK_INT(ad_array_build(&spec, &array, &err), AD_OK);
@@ -52,7 +52,7 @@ test_built_column_keeps_owner_and_sync(void)
     CHECK(ad_array_is_whole(&array));
     CHECK_INT(array.memory.device.type, ARROW_DEVICE_ROCM);
     CHECK_INT(array.offset, 2);
-    CHECK(array.readonly);
+    CHECK(array.memory.readonly);
     CHECK(array.memory.sync == sync);
     CHECK(array.node->buffers[1] == tree_buffer(1));
     CHECK(array.node->children == NULL);
@@ -73,7 +73,7 @@ build_batch(ad_array *out, ad_status expected)
                 &second);
     CHECK_INT(ad_array_slice(&first, 5, 4, &columns[0], &err), AD_OK);
     ad_array_share(&second, &columns[1]);
-    columns[1].readonly = true;
+    columns[1].memory.readonly = true;
     ad_array_clear(&first);
     ad_array_clear(&second);
     ad_schema schema = move_schema(tree_schema(
@@ -81,7 +81,7 @@ build_batch(ad_array *out, ad_status expected)
     const void *no_validity = NULL;
     ad_array_spec spec = {
         .schema = schema,
-        .device = {ARROW_DEVICE_CUDA, 3},
+        .memory.device = {ARROW_DEVICE_CUDA, 3},
         .length = 4,
         .n_buffers = 1,
         .buffers = &no_validity,
@@ -104,7 +104,7 @@ test_built_children_are_slices(void)
     ad_array batch, field;
     build_batch(&batch, AD_OK);
     check_valid(&batch);
-    CHECK(batch.readonly);
+    CHECK(batch.memory.readonly);
     CHECK_INT(batch.node->children[0]->offset, 5);
     CHECK_INT(batch.node->children[0]->length, 4);
     CHECK_INT(batch.node->children[0]->null_count, -1);
@@ -113,7 +113,7 @@ test_built_children_are_slices(void)
     ad_array_clear(&batch);
     CHECK_INT(field.offset, 5);
     CHECK_INT(field.length, 4);
-    CHECK(field.readonly);
+    CHECK(field.memory.readonly);
     CHECK_INT(atomic_load(&live_arrays), 2);
     ad_array_clear(&field);
     tree_check_all_gone();

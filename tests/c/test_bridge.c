@@ -68,7 +68,7 @@ flat(const int64_t *shape, int32_t ndim, ad_dl_dtype dtype, ad_device device,
         .byte_offset = byte_offset,
         .dtype = dtype,
         .ndim = ndim,
-        .device = device,
+        .memory.device = device,
         .shape = shape,
     };
     CHECK_INT(ad_tensor_check(&descriptor, "the test", out, &err), AD_OK);
@@ -252,7 +252,7 @@ test_permutation_is_as_arrow_defines_it(void)
     ad_tensor_descriptor descriptor = {.data = STRIDED_BASE,
                                        .dtype = I16,
                                        .ndim = 4,
-                                       .device = AD_CPU,
+                                       .memory.device = AD_CPU,
                                        .shape = shape,
                                        .strides = strides};
     ad_tensor_value x;
@@ -327,7 +327,7 @@ test_lifetime_event_and_flags_travel(void)
         ad_owner_init(&owner, &count_ops);
         strided_make(&shapes[k], STRIDED_C, k == 0 ? I64 : C64, &x);
         x.tensor.memory.device = cuda;
-        x.tensor.flags = AD_TENSOR_READONLY;
+        x.tensor.memory.readonly = true;
         x.tensor.memory.owner = &owner;
         CHECK_INT(ad_sync_new(AD_SYNC_EVENT, cuda, &event, NULL,
                               &x.tensor.memory.sync, &err),
@@ -335,14 +335,15 @@ test_lifetime_event_and_flags_travel(void)
         ad_sync *sync = x.tensor.memory.sync;
         CHECK_INT(ad_array_from_tensor(&x.tensor, AD_COPY_NEVER, &array, &err),
                   AD_OK);
-        CHECK(array.readonly && array.memory.sync == sync);
+        CHECK(array.memory.readonly && array.memory.sync == sync);
         CHECK(ad_device_equal(array.memory.device, cuda));
         ad_tensor_clear(&x.tensor);
         back_to_tensor(&array, &any_copy, &back);
         ad_array_clear(&array);
         CHECK_INT(n_destroyed, 0);
         CHECK(back.tensor.memory.sync == sync);
-        CHECK_INT(back.tensor.flags, AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
+        CHECK_INT(back.tensor.flags, AD_TENSOR_IMMUTABLE);
+        CHECK(back.tensor.memory.readonly);
         ad_tensor_clear(&back.tensor);
         CHECK_INT(n_destroyed, 1);
     }

@@ -10,7 +10,7 @@ mask_of(const uint8_t *data, int64_t length, int64_t stride,
     ad_tensor_descriptor descriptor = {.data = (void *)data,
                                        .dtype = BOOL,
                                        .ndim = 1,
-                                       .device = AD_CPU,
+                                       .memory.device = AD_CPU,
                                        .shape = &length,
                                        .strides = &stride};
     CHECK_INT(ad_tensor_check(&descriptor, "a mask", out, &err), AD_OK);
@@ -115,7 +115,7 @@ test_mask_of_a_dictionary(void)
     ad_array words = column("l", NULL, STRIDED_BASE, 0, 9, 0);
     ad_array_spec spec = {
         .schema = schema_of("c", NULL, NULL, &words.schema),
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .length = 4,
         .n_buffers = 2,
         .buffers = (const void *[]){NULL, STRIDED_BASE},

@@ -20,19 +20,19 @@ array_of(const ad_schema_spec *schema, const void *const *buffers,
 {
     ad_array out;
     ad_array_spec spec = {
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .length = length,
         .null_count = null_count,
         .n_buffers = n_buffers,
         .buffers = buffers,
         .n_children = schema->n_children,
         .children = children,
-        .owner = tracked_new(&n_released),
+        .memory.owner = tracked_new(&n_released),
     };
     CHECK_INT(ad_schema_build(schema, &spec.schema, &err), AD_OK);
     CHECK_INT(ad_array_build(&spec, &out, &err), AD_OK);
     ad_schema_unref(spec.schema);
-    ad_owner_unref(spec.owner);
+    ad_owner_unref(spec.memory.owner);
     return out;
 }
 
@@ -332,7 +332,7 @@ test_times(void)
         ad_tensor_descriptor descriptor = {.data = (void *)times,
                                            .dtype = I64,
                                            .ndim = ndim,
-                                           .device = AD_CPU,
+                                           .memory.device = AD_CPU,
                                            .shape = shape};
         ad_tensor_value x;
         ad_array array;
@@ -378,7 +378,7 @@ test_other_byte_order(void)
         ad_tensor_descriptor descriptor = {.data = (void *)bytes,
                                            .dtype = cases[i].dtype,
                                            .ndim = 1,
-                                           .device = AD_CPU,
+                                           .memory.device = AD_CPU,
                                            .shape = &n};
         ad_tensor_value x, out;
         CHECK_INT(ad_tensor_check(&descriptor, "bytes", &x, &err), AD_OK);

@@ -150,7 +150,7 @@ test_rows_that_overflow(void)
     CHECK_INT(ad_schema_build(&type, &schema, &err), AD_OK);
     for (int64_t more = 0; more < 3; more++) {
         ad_array parts[2], out;
-        ad_array_spec spec = {.schema = schema, .device = AD_CPU};
+        ad_array_spec spec = {.schema = schema, .memory.device = AD_CPU};
         spec.length = spec.null_count = INT64_MAX - 10;
         CHECK_INT(ad_array_build(&spec, &parts[0], &err), AD_OK);
         spec.length = spec.null_count = 9 + more;
@@ -183,14 +183,14 @@ check_nulls_below(const ad_schema_spec *type, const int64_t *lengths, size_t n)
         ad_array nulls;
         ad_array_spec spec = {
             .schema = is_dictionary ? *type->dictionary : type->children[0],
-            .device = AD_CPU,
+            .memory.device = AD_CPU,
             .length = lengths[i],
             .null_count = lengths[i],
         };
         CHECK_INT(ad_array_build(&spec, &nulls, &err), AD_OK);
         spec = (ad_array_spec){
             .schema = schema,
-            .device = AD_CPU,
+            .memory.device = AD_CPU,
             .length = 1,
             .n_buffers = is_dictionary ? 2 : 3,
             .buffers = buffers,

@@ -32,7 +32,7 @@ descriptor_of(ad_dl_dtype dtype, int32_t ndim, const int64_t *shape,
         .data = STRIDED_BASE,
         .dtype = dtype,
         .ndim = ndim,
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .shape = shape,
         .strides = strides,
     };
@@ -230,7 +230,7 @@ test_wrapping_addresses_are_refused(void)
     check_refused(&descriptor, "1 elements but no data");
     /* Handles: only the byte offset counts. */
     descriptor = descriptor_of(I64, 1, shape, back);
-    descriptor.device = (ad_device){ARROW_DEVICE_OPENCL, 0};
+    descriptor.memory.device = (ad_device){ARROW_DEVICE_OPENCL, 0};
     descriptor.data = (void *)UINTPTR_MAX;
     check_refused(&descriptor, "outside the address space");
     descriptor.byte_offset = 120;
@@ -248,12 +248,12 @@ test_descriptor_becomes_a_tensor(void)
     int64_t shape[] = {5};
     ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, NULL);
     descriptor.byte_offset = 24;
-    descriptor.flags = AD_TENSOR_READONLY;
-    descriptor.device = (ad_device){ARROW_DEVICE_CUDA, 1};
+    descriptor.memory.readonly = true;
+    descriptor.memory.device = (ad_device){ARROW_DEVICE_CUDA, 1};
     CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
     CHECK(out.tensor.data == STRIDED_BASE + 24);
     CHECK_INT(out.tensor.byte_offset, 0);
-    CHECK_INT(out.tensor.flags, AD_TENSOR_READONLY);
+    CHECK(out.tensor.memory.readonly);
     CHECK_INT(out.tensor.memory.device.type, ARROW_DEVICE_CUDA);
     CHECK_INT(out.tensor.shape[0], 5);
     CHECK_INT(out.tensor.strides[0], 1);
@@ -389,7 +389,8 @@ test_copies_match_a_naive_indexer(void)
             for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
                 ad_tensor_value x;
                 strided_make(&strided_shapes[i], mode, dtypes[k], &x);
-                x.tensor.flags = AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE;
+                x.tensor.flags = AD_TENSOR_IMMUTABLE;
+                x.tensor.memory.readonly = true;
                 check_copy(&x.tensor, 'C');
                 check_copy(&x.tensor, 'F');
             }

@@ -62,7 +62,7 @@ copy_memory(ad_tensor_value *out)
         .data = strided_memory,
         .dtype = U8,
         .ndim = 1,
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .shape = &n,
     };
     ad_tensor_value all;
@@ -128,7 +128,7 @@ test_packed_elements_are_copied_in_their_own_order_only(void)
         .data = STRIDED_BASE,
         .dtype = FP4,
         .ndim = 2,
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .shape = (int64_t[]){3, 3},
     };
     ok(ad_tensor_check(&descriptor, "the test", &x, &err));
@@ -190,7 +190,9 @@ check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
     };
     const ad_array array = {
         .node = &node,
-        .memory = {memory->memory.owner, memory->memory.sync, here},
+        .memory = {.owner = memory->memory.owner,
+                   .sync = memory->memory.sync,
+                   .device = here},
         .schema = ad_schema_primitive("c"),
         .offset = offset,
         .length = length,
@@ -231,7 +233,7 @@ make_pending_array(uint64_t queue, ad_array *out)
         ad_stream_named((ad_context){here, NULL}, (ad_stream){queue}, NULL);
     const ad_array_spec spec = {
         .schema = ad_schema_primitive("l"),
-        .device = AD_CPU,
+        .memory = {.device = AD_CPU},
         .length = 4,
         .n_buffers = 2,
         .buffers = buffers,
@@ -358,7 +360,7 @@ test_most_rows_without_buffers(void)
     };
     const void *const buffers[] = {NULL};
     ad_array_spec spec = {
-        .device = AD_CPU,
+        .memory.device = AD_CPU,
         .length = INT64_MAX - 1,
         .n_buffers = 1,
         .buffers = buffers,

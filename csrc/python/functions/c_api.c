@@ -340,7 +340,7 @@ export_dlpack(PyObject *object, const ArrowDevOptions *options,
     ad_status status = AD_OK;
     /* The struct has no event. */
     if (call.request.stream.kind == AD_STREAM_ABSENT &&
-        !ad_is_plain(tensor->memory.device, tensor->memory.sync)) {
+        !ad_is_plain(&tensor->memory)) {
         status =
             ad_use_on_thread(&tensor->memory, "ArrowDev_ExportDLPack()", &err);
     }

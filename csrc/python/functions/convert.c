@@ -10,7 +10,7 @@
 static int
 warn_if_readonly(const ad_tensor *tensor, PyObject *result, int level)
 {
-    if ((tensor->flags & AD_TENSOR_READONLY) == 0) {
+    if (!tensor->memory.readonly) {
         return 0;
     }
     return PyErr_WarnFormat(
@@ -49,8 +49,7 @@ tensor_for_library(ad_state *state, PyObject *self, const ad_request *request,
     ad_error err;
     if (ad_is_array(state, self) && request->copy == AD_COPY_IF_NEEDED &&
         request->stream.kind == AD_STREAM_ABSENT &&
-        ad_is_plain(ad_array_of(self)->memory.device,
-                    ad_array_of(self)->memory.sync)) {
+        ad_is_plain(&ad_array_of(self)->memory)) {
         ad_status status = ad_tensor_from_array(
             ad_array_of(self), &options.bridge, &out->tensor, &err);
         return ad_raise_status(state, status, &err);

@@ -163,18 +163,15 @@ add_all(inputs *in, ad_error *err)
                            "which an Arrow buffer cannot express",
                            i);
         }
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            &in->joined, tensor->memory.device, tensor->memory.sync, err));
+        AD_RETURN_IF_ERR(
+            ad_joined_inputs_add(&in->joined, &tensor->memory, err));
     }
     for (Py_ssize_t i = 0; i < in->n_children; i++) {
         AD_RETURN_IF_ERR(
-            ad_joined_inputs_add(&in->joined, in->children[i].memory.device,
-                                 in->children[i].memory.sync, err));
+            ad_joined_inputs_add(&in->joined, &in->children[i].memory, err));
     }
     return in->dictionary.node != NULL
-               ? ad_joined_inputs_add(&in->joined,
-                                      in->dictionary.memory.device,
-                                      in->dictionary.memory.sync, err)
+               ? ad_joined_inputs_add(&in->joined, &in->dictionary.memory, err)
                : AD_OK;
 }
 
@@ -304,7 +301,7 @@ build(inputs *in, ad_array *out, ad_error *err)
         const ad_tensor *tensor = &in->tensors[i].tensor;
         buffers[i] = tensor->data;
         owners[i] = tensor->memory.owner;
-        readonly |= (tensor->flags & AD_TENSOR_READONLY) != 0;
+        readonly |= tensor->memory.readonly;
     }
     AD_RETURN_IF_ERR(
         ad_owner_group_new(owners, (size_t)in->n_buffers, &in->group, err));
@@ -315,11 +312,10 @@ build(inputs *in, ad_array *out, ad_error *err)
         .null_count = in->null_count,
         .n_buffers = in->n_buffers,
         .buffers = buffers,
-        .owner = in->group,
+        .memory = {.owner = in->group, .readonly = readonly},
         .n_children = in->n_children,
         .children = in->children,
         .dictionary = in->dictionary.node != NULL ? &in->dictionary : NULL,
-        .readonly = readonly,
     };
     AD_RETURN_IF_ERR(ad_array_build_joined(&in->joined, &spec, out, err));
     ad_status status = check_sizes(in, out, err);

@@ -136,9 +136,10 @@ static void
 apply_readonly(int readonly, ad_tensor *tensor)
 {
     if (readonly == 1) {
-        tensor->flags |= AD_TENSOR_READONLY;
+        tensor->memory.readonly = true;
     } else if (readonly == 0) {
-        tensor->flags &= ~(uint32_t)(AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE);
+        tensor->memory.readonly = false;
+        tensor->flags &= ~(uint32_t)AD_TENSOR_IMMUTABLE;
     }
 }
 

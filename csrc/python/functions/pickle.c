@@ -21,8 +21,7 @@ typedef struct parts {
     ad_buffer_map map;
     ad_state *state;
     ad_plan plan;
-    ad_owner *owner;   /* of all pieces */
-    uint32_t flags;    /* of all buffers */
+    ad_memory memory;  /* of all pieces */
     PyObject *numbers; /* a list of int, see array_parts() */
     PyObject *buffers; /* a list of Buffer or None */
 } parts;
@@ -38,8 +37,8 @@ buffer_of_piece(const parts *self, const ad_piece *piece)
         data = (const char *)zeros;
     }
     return ad_buffer_object_new(self->state, (void *)data, 0,
-                                piece->nbytes > 0 ? piece->nbytes : 0, AD_CPU,
-                                self->flags, self->owner, NULL);
+                                piece->nbytes > 0 ? piece->nbytes : 0, 0,
+                                &self->memory);
 }
 
 static ad_status
@@ -75,8 +74,9 @@ take_parts(parts *self, const ad_array *array, ad_error *err)
     AD_RETURN_IF_ERR(ad_list_reserve(&plan->allocations, 1, err));
     plan->allocations.items[plan->allocations.n++] =
         ad_owner_ref(array->memory.owner);
-    AD_RETURN_IF_ERR(ad_owner_group_new(
-        plan->allocations.items, plan->allocations.n, &self->owner, err));
+    AD_RETURN_IF_ERR(ad_owner_group_new(plan->allocations.items,
+                                        plan->allocations.n,
+                                        &self->memory.owner, err));
     return ad_map_buffers(array, &self->map, NULL, err);
 }
 
@@ -90,7 +90,7 @@ array_parts(ad_state *state, const ad_array *array)
     parts self = {
         .map = {add_node},
         .state = state,
-        .flags = array->readonly ? (uint32_t)AD_TENSOR_READONLY : 0,
+        .memory = {.device = AD_CPU, .readonly = array->memory.readonly},
         .numbers = PyList_New(0),
         .buffers = PyList_New(0),
     };
@@ -106,7 +106,7 @@ array_parts(ad_state *state, const ad_array *array)
                      : ad_raise(state, &err);
     }
     ad_plan_clear(&self.plan);
-    ad_owner_unref(self.owner);
+    ad_owner_unref(self.memory.owner);
     Py_XDECREF(self.numbers);
     Py_XDECREF(self.buffers);
     return result;
@@ -114,8 +114,9 @@ array_parts(ad_state *state, const ad_array *array)
 
 /* --- the parts of a tensor ----------------------------------------------- */
 
-#define KEPT_FLAGS                                                            \
-    (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE | AD_TENSOR_SUBBYTE_PADDED)
+#define KEPT_FLAGS (AD_TENSOR_IMMUTABLE | AD_TENSOR_SUBBYTE_PADDED)
+/* Stands for memory.readonly beside the flags of a pickle. */
+#define PICKLED_READONLY 1U
 
 /* (dtype, shape, order, flags, buffer). A tensor that is contiguous in neither
  * order is copied to row-major order. */
@@ -140,14 +141,17 @@ tensor_parts(ad_state *state, const ad_tensor *tensor)
     }
     const ad_tensor *block = &value.tensor;
     ad_tensor_extent(block, &low, &high);
-    uint32_t flags = tensor->flags & KEPT_FLAGS;
-    PyObject *result = Py_BuildValue(
-        "(sNsIN)", ad_dtype_format(block->dtype, dtype),
-        ad_int_tuple(block->shape, block->ndim, 1),
-        ad_tensor_is_contiguous(block, 'C') ? "C" : "F", flags,
-        ad_buffer_object_new(state, ad_tensor_address(block), 0, high, AD_CPU,
-                             flags & AD_TENSOR_READONLY, block->memory.owner,
-                             NULL));
+    uint32_t flags = (tensor->flags & KEPT_FLAGS) |
+                     (tensor->memory.readonly ? PICKLED_READONLY : 0);
+    const ad_memory memory = {.owner = block->memory.owner,
+                              .device = AD_CPU,
+                              .readonly = tensor->memory.readonly};
+    PyObject *result =
+        Py_BuildValue("(sNsIN)", ad_dtype_format(block->dtype, dtype),
+                      ad_int_tuple(block->shape, block->ndim, 1),
+                      ad_tensor_is_contiguous(block, 'C') ? "C" : "F", flags,
+                      ad_buffer_object_new(state, ad_tensor_address(block), 0,
+                                           high, 0, &memory));
     ad_tensor_clear(&value.tensor);
     return result;
 }
@@ -170,18 +174,18 @@ ad_function_parts(PyObject *module, PyObject *value)
 /* --- an array of its parts ----------------------------------------------- */
 
 /* A buffer of the pickle, or none. */
-typedef struct memory {
+typedef struct pickled {
     const void *data;
     int64_t nbytes;
     ad_owner *owner;
     bool readonly;
-} memory;
+} pickled;
 
 static int
-read_memory(PyObject *item, memory *out)
+read_memory(PyObject *item, pickled *out)
 {
     const Py_buffer *view;
-    *out = (memory){0};
+    *out = (pickled){0};
     if (item == Py_None) {
         return 0;
     }
@@ -199,7 +203,7 @@ typedef struct reading {
     int64_t *numbers;
     size_t n_numbers;
     size_t number; /* the next one */
-    memory *buffers;
+    pickled *buffers;
     size_t n_buffers;
     size_t buffer; /* the next one */
 } reading;
@@ -227,15 +231,15 @@ static ad_status
 take_buffers(reading *self, size_t n, ad_array_spec *spec,
              const void **addresses, ad_owner **owners, ad_error *err)
 {
-    const memory *buffers = &self->buffers[self->buffer];
+    const pickled *buffers = &self->buffers[self->buffer];
     self->buffer += n;
     for (size_t i = 0; i < n; i++) {
         addresses[i] = buffers[i].data;
         owners[i] = buffers[i].owner;
-        spec->readonly |= buffers[i].readonly;
+        spec->memory.readonly |= buffers[i].readonly;
     }
     spec->buffers = addresses;
-    return ad_owner_group_new(owners, n, &spec->owner, err);
+    return ad_owner_group_new(owners, n, &spec->memory.owner, err);
 }
 
 static ad_status
@@ -259,7 +263,7 @@ build_node(reading *self, ad_schema schema, ad_array *out, ad_error *err)
     const void **addresses = (const void **)&below[n_below];
     ad_array_spec spec = {
         .schema = schema,
-        .device = AD_CPU,
+        .memory = {.device = AD_CPU},
         .length = numbers[0],
         .offset = numbers[1],
         .null_count = numbers[2],
@@ -277,7 +281,7 @@ build_node(reading *self, ad_schema schema, ad_array *out, ad_error *err)
     if (status == AD_OK) {
         status = ad_array_build(&spec, out, err);
     }
-    ad_owner_unref(spec.owner);
+    ad_owner_unref(spec.memory.owner);
     for (size_t i = 0; i < n_below; i++) {
         ad_array_clear(&below[i]);
     }
@@ -289,9 +293,9 @@ build_node(reading *self, ad_schema schema, ad_array *out, ad_error *err)
  * be read from another one of the node, which is checked first: sizes of views
  * are last, offsets before their data. */
 static ad_status
-check_sizes(const ad_array *array, const memory **next, ad_error *err)
+check_sizes(const ad_array *array, const pickled **next, ad_error *err)
 {
-    const memory *buffers = *next;
+    const pickled *buffers = *next;
     int64_t n = array->node->n_buffers;
     *next += n;
     for (int64_t i = 0; i < n; i++) {
@@ -320,7 +324,7 @@ check_sizes(const ad_array *array, const memory **next, ad_error *err)
 static ad_status
 build_array(reading *self, ad_schema schema, ad_array *out, ad_error *err)
 {
-    const memory *next = self->buffers;
+    const pickled *next = self->buffers;
     AD_RETURN_IF_ERR(build_node(self, schema, out, err));
     ad_status status = ad_array_validate(schema.node, out->node, err);
     if (status == AD_OK &&
@@ -413,7 +417,7 @@ set_column_major(ad_tensor *tensor)
 /* Makes a tensor over the whole of `block`. */
 static ad_status
 build_tensor(const ad_tensor_descriptor *descriptor, char order,
-             const memory *block, ad_tensor_value *out, ad_error *err)
+             const pickled *block, ad_tensor_value *out, ad_error *err)
 {
     int64_t low, high;
     AD_RETURN_IF_ERR(ad_tensor_check(descriptor, "the pickle", out, err));
@@ -439,11 +443,11 @@ ad_function_tensor_of_parts(PyObject *module, PyObject *args)
 {
     ad_state *state = ad_state_of_module(module);
     int is_buffer, order;
-    ad_tensor_descriptor descriptor = {.device = AD_CPU};
+    ad_tensor_descriptor descriptor = {.memory = {.device = AD_CPU}};
     int64_t shape[AD_MAX_NDIM];
     const char *dtype;
     PyObject *dims, *item;
-    memory block;
+    pickled block;
     ad_tensor_value value;
     ad_error err;
     if (!PyArg_ParseTuple(args, "psO!CIO", &is_buffer, &dtype, &PyTuple_Type,
@@ -461,8 +465,9 @@ ad_function_tensor_of_parts(PyObject *module, PyObject *args)
     }
     descriptor.data = (void *)block.data;
     descriptor.shape = shape;
+    descriptor.memory.readonly =
+        block.readonly || (descriptor.flags & PICKLED_READONLY);
     descriptor.flags &= KEPT_FLAGS;
-    descriptor.flags |= block.readonly ? AD_TENSOR_READONLY : 0;
     ad_status status =
         build_tensor(&descriptor, (char)order, &block, &value, &err);
     value.tensor.memory.owner = block.owner;

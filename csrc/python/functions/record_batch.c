@@ -197,8 +197,8 @@ build_batch(columns *c, ad_array *out, ad_error *err)
     for (Py_ssize_t i = 0; i < c->n; i++) {
         const ad_array *column = &c->arrays[i];
         AD_RETURN_IF_ERR(check_column(c, i, err));
-        AD_RETURN_IF_ERR(ad_joined_inputs_add(
-            &c->joined, column->memory.device, column->memory.sync, err));
+        AD_RETURN_IF_ERR(
+            ad_joined_inputs_add(&c->joined, &column->memory, err));
         c->schemas[i] = column->schema;
     }
     const ad_schema_spec schema_spec = {

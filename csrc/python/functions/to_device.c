@@ -6,15 +6,16 @@
 /* Choose the kind of move. For an alias on the host, wait for the data as
  * well, because the host reads without an event. */
 static ad_status
-plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
-     bool is_copied, ad_move *out, ad_error *err)
+plan(const ad_memory *memory, ad_device target, ad_copy copy, bool is_copied,
+     ad_move *out, ad_error *err)
 {
+    ad_device found = memory->device;
     *out = ad_move_for(found, target);
     if (copy == AD_COPY_ALWAYS && !(is_copied && *out == AD_MOVE_NONE)) {
         *out = AD_MOVE_COPY;
     }
     if (*out == AD_MOVE_ALIAS && ad_device_equal(target, AD_CPU)) {
-        return ad_sync_wait(sync, "host memory", err);
+        return ad_sync_wait(memory->sync, "host memory", err);
     }
     if (*out == AD_MOVE_COPY && copy == AD_COPY_NEVER) {
         char from[AD_DEVICE_NAME_SIZE];
@@ -30,12 +31,11 @@ plan(ad_device found, ad_device target, ad_sync *sync, ad_copy copy,
 
 /* plan() has waited for an alias on the host, which needs no event. */
 static void
-alias(ad_device target, ad_device *device, ad_sync **sync)
+alias(ad_device target, ad_memory *memory)
 {
-    *device = target;
+    memory->device = target;
     if (ad_device_equal(target, AD_CPU)) {
-        ad_sync_unref(*sync);
-        *sync = NULL;
+        ad_memory_drop_sync(memory);
     }
 }
 
@@ -78,22 +78,19 @@ int
 ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
            ad_device target, const ad_stream_argument *stream, ad_copy copy)
 {
-    ad_tensor *tensor = array == NULL ? &value->tensor : NULL;
-    ad_device *device =
-        array != NULL ? &array->memory.device : &tensor->memory.device;
-    ad_sync **sync =
-        array != NULL ? &array->memory.sync : &tensor->memory.sync;
-    bool is_copied = array == NULL && (tensor->flags & AD_TENSOR_COPIED) != 0;
+    ad_memory *memory = array != NULL ? &array->memory : &value->tensor.memory;
+    bool is_copied =
+        array == NULL && (value->tensor.flags & AD_TENSOR_COPIED) != 0;
     ad_stream_ref choice;
     ad_move what;
     ad_error err;
-    ad_status status =
-        plan(*device, target, *sync, copy, is_copied, &what, &err);
+    ad_status status = plan(memory, target, copy, is_copied, &what, &err);
     if (status == AD_OK && what == AD_MOVE_ALIAS) {
-        alias(target, device, sync);
+        alias(target, memory);
     } else if (status == AD_OK && what == AD_MOVE_COPY) {
-        if (ad_choose_stream(state, stream, ad_device_of_copy(*device, target),
-                             NULL, &choice) < 0) {
+        if (ad_choose_stream(state, stream,
+                             ad_device_of_copy(memory->device, target), NULL,
+                             &choice) < 0) {
             clear(array, value);
             return -1;
         }

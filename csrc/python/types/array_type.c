@@ -84,11 +84,8 @@ make_buffer(PyObject *self, int64_t i)
     if (ad_array_buffer_size(array, i, &nbytes, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
-    uint32_t flags = AD_TENSOR_IMMUTABLE |
-                     (array->readonly ? (uint32_t)AD_TENSOR_READONLY : 0);
     return ad_buffer_object_new(state, (void *)data, 0, nbytes,
-                                array->memory.device, flags,
-                                array->memory.owner, array->memory.sync);
+                                AD_TENSOR_IMMUTABLE, &array->memory);
 }
 
 static PyObject *
@@ -179,15 +176,12 @@ build_view(const ad_array *array, ad_schema schema, const void **buffers,
 {
     const ad_array_spec spec = {
         .schema = schema,
-        .device = array->memory.device,
+        .memory = array->memory,
         .length = array->length,
         .offset = array->offset,
         .null_count = null_count,
         .n_buffers = 2,
         .buffers = buffers,
-        .owner = array->memory.owner,
-        .sync = array->memory.sync,
-        .readonly = array->readonly,
     };
     return ad_array_build(&spec, out, err);
 }

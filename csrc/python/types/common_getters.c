@@ -2,55 +2,35 @@
 
 #include <string.h>
 
-#include "model/array.h"
 #include "order/deferred_release.h"
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
 #include "support/py_call.h"
 #include "support/args.h"
 
-typedef struct memory {
-    ad_device device;
-    ad_sync *sync;
-    ad_owner *owner;
-} memory;
-
-static inline memory
-memory_of(PyObject *self)
-{
-    if (ad_is_array(ad_state_of(self), self)) {
-        const ad_array *array = ad_array_of(self);
-        return (memory){array->memory.device, array->memory.sync,
-                        array->memory.owner};
-    }
-    const ad_tensor *tensor = ad_tensor_of(self);
-    return (memory){tensor->memory.device, tensor->memory.sync,
-                    tensor->memory.owner};
-}
-
 static PyObject *
 get_device(PyObject *self, void *Py_UNUSED(closure))
 {
-    return ad_device_object_new(ad_state_of(self), memory_of(self).device);
+    return ad_device_object_new(ad_state_of(self), ad_memory_of(self)->device);
 }
 
 static PyObject *
 get_device_type(PyObject *self, void *Py_UNUSED(closure))
 {
     return ad_device_type_member(ad_state_of(self),
-                                 memory_of(self).device.type);
+                                 ad_memory_of(self)->device.type);
 }
 
 static PyObject *
 get_device_id(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromLongLong(memory_of(self).device.id);
+    return PyLong_FromLongLong(ad_memory_of(self)->device.id);
 }
 
 static PyObject *
 get_sync_event(PyObject *self, void *Py_UNUSED(closure))
 {
-    const ad_sync *sync = memory_of(self).sync;
+    const ad_sync *sync = ad_memory_of(self)->sync;
     if (ad_sync_is_done(sync) || sync->kind != AD_SYNC_EVENT) {
         Py_RETURN_NONE;
     }
@@ -107,7 +87,7 @@ is_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     ad_error err;
     bool is_ready;
-    if (ad_sync_query(memory_of(self).sync, &is_ready, &err) != AD_OK) {
+    if (ad_sync_query(ad_memory_of(self)->sync, &is_ready, &err) != AD_OK) {
         return ad_raise(ad_state_of(self), &err);
     }
     return PyBool_FromLong(is_ready);
@@ -117,7 +97,8 @@ static PyObject *
 synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     ad_error err;
-    if (ad_sync_wait(memory_of(self).sync, "synchronize()", &err) != AD_OK) {
+    if (ad_sync_wait(ad_memory_of(self)->sync, "synchronize()", &err) !=
+        AD_OK) {
         return ad_raise(ad_state_of(self), &err);
     }
     ad_deferred_drain();
@@ -128,7 +109,7 @@ static PyObject *
 wait_on_stream(PyObject *self, PyObject *stream)
 {
     ad_state *state = ad_state_of(self);
-    memory used = memory_of(self);
+    const ad_memory *used = ad_memory_of(self);
     ad_stream_ref choice;
     ad_error err;
     if (stream == Py_None) {
@@ -137,11 +118,10 @@ wait_on_stream(PyObject *self, PyObject *stream)
                         "the host wait");
         return NULL;
     }
-    if (ad_read_stream(state, stream, used.device, NULL, &choice) < 0) {
+    if (ad_read_stream(state, stream, used->device, NULL, &choice) < 0) {
         return NULL;
     }
-    const ad_memory whole = {used.owner, used.sync, used.device};
-    ad_status status = ad_use(&whole, &choice, "wait()", &err);
+    ad_status status = ad_use(used, &choice, "wait()", &err);
     ad_stream_ref_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);
@@ -193,7 +173,7 @@ to_device(ad_state *state, PyObject *self, PyObject *const *values)
         ad_parse_stream(state, values[1], &stream) < 0) {
         return NULL;
     }
-    if (ad_device_equal(memory_of(self).device, target)) {
+    if (ad_device_equal(ad_memory_of(self)->device, target)) {
         return Py_NewRef(self);
     }
     return ad_is_array(state, self)
@@ -208,7 +188,7 @@ static PyObject *
 deep_copy(PyObject *self, PyObject *Py_UNUSED(memo))
 {
     ad_state *state = ad_state_of(self);
-    ad_device here = memory_of(self).device;
+    ad_device here = ad_memory_of(self)->device;
     return ad_is_array(state, self)
                ? array_to(state, self, here, NULL, AD_COPY_ALWAYS)
                : tensor_to(state, self, here, NULL, AD_COPY_ALWAYS);

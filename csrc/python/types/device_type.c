@@ -95,11 +95,10 @@ device_get_name(PyObject *self, void *Py_UNUSED(closure))
 
 /* --- memory -------------------------------------------------------------- */
 
-/* A new allocation, its owner, and the event after which it may be used. */
+/* A new allocation. */
 typedef struct block {
     void *data;
-    ad_owner *owner;
-    ad_sync *sync;
+    ad_memory memory; /* its sync: after which it may be used */
 } block;
 
 static ad_status
@@ -107,7 +106,10 @@ allocate_host(int64_t nbytes, block *out, ad_error *err)
 {
     ad_host_block *memory;
     AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
-    *out = (block){.data = memory->data, .owner = &memory->base};
+    *out = (block){
+        .data = memory->data,
+        .memory = {.owner = &memory->base, .device = AD_CPU},
+    };
     return AD_OK;
 }
 
@@ -118,20 +120,20 @@ allocate_device(ad_device device, const ad_stream_ref *choice, int64_t nbytes,
     const struct ad_backend *backend;
     ad_context memory;
     ad_stream_ref on;
-    *out = (block){.data = NULL};
+    *out = (block){.memory = {.device = device}};
     AD_RETURN_IF_ERR(ad_backend_open(device.type, &backend, err));
     AD_RETURN_IF_ERR(backend->primary_context(device, &memory, err));
     AD_RETURN_IF_ERR(ad_stream_choose(memory, choice, AD_USE_WORK, &on, err));
     memory.handle = on.context.handle; /* the type may be pinned or managed */
     AD_RETURN_IF_ERR(ad_stream_require_no_capture(&on, "Device.empty()", err));
     AD_RETURN_IF_ERR(ad_device_memory_new(memory, &on, nbytes, &out->data,
-                                          &out->owner, err));
+                                          &out->memory.owner, err));
     if (nbytes == 0) {
         return AD_OK;
     }
-    ad_status status = ad_sync_record(&on, &out->sync, err);
+    ad_status status = ad_sync_record(&on, &out->memory.sync, err);
     if (status != AD_OK) {
-        ad_owner_unref(out->owner);
+        ad_owner_unref(out->memory.owner);
     }
     return status;
 }
@@ -149,7 +151,7 @@ device_empty(ad_state *state, PyObject *self, PyObject *const *values)
     ad_device device = device_of(self);
     ad_stream_ref choice;
     ad_error err;
-    block memory;
+    block made;
     if (PyBool_Check(values[0])) {
         return PyErr_Format(PyExc_TypeError,
                             "nbytes must be an int, not a bool");
@@ -167,16 +169,15 @@ device_empty(ad_state *state, PyObject *self, PyObject *const *values)
     }
     ad_status status =
         ad_device_equal(device, AD_CPU)
-            ? allocate_host(nbytes, &memory, &err)
-            : allocate_device(device, &choice, nbytes, &memory, &err);
+            ? allocate_host(nbytes, &made, &err)
+            : allocate_device(device, &choice, nbytes, &made, &err);
     ad_stream_ref_clear(&choice);
     if (status != AD_OK) {
         return ad_raise(state, &err);
     }
-    PyObject *buffer = ad_buffer_object_new(
-        state, memory.data, 0, nbytes, device, 0, memory.owner, memory.sync);
-    ad_sync_unref(memory.sync);
-    ad_owner_unref(memory.owner);
+    PyObject *buffer =
+        ad_buffer_object_new(state, made.data, 0, nbytes, 0, &made.memory);
+    ad_memory_drop(&made.memory);
     return buffer;
 }
 

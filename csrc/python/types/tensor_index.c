@@ -182,14 +182,12 @@ make_view(const view *self, ad_tensor_value *out, ad_error *err)
         .dtype = tensor->dtype,
         .ndim = self->ndim,
         .flags = tensor->flags,
-        .device = tensor->memory.device,
+        .memory = tensor->memory,
         .shape = self->shape,
         .strides = self->strides,
     };
     AD_RETURN_IF_ERR(ad_tensor_check(&descriptor, "the view", out, err));
-    ad_owner_ref(tensor->memory.owner);
-    out->tensor.memory.owner = tensor->memory.owner;
-    out->tensor.memory.sync = ad_sync_ref(tensor->memory.sync);
+    ad_memory_ref(&out->tensor.memory);
     return AD_OK;
 }
 

@@ -74,8 +74,7 @@ get_nbytes(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *
 get_readonly(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong((ad_tensor_of(self)->flags &
-                            (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)) != 0);
+    return PyBool_FromLong(ad_tensor_is_readonly(ad_tensor_of(self)));
 }
 
 static PyObject *
@@ -100,9 +99,7 @@ tensor_repr(PyObject *self)
                  : "<arrowdev.Tensor %s %R on %s%s%s>",
         ad_dtype_format(tensor->dtype, dtype), shape,
         ad_device_format(tensor->memory.device, device),
-        tensor->flags & (AD_TENSOR_READONLY | AD_TENSOR_IMMUTABLE)
-            ? ", read-only"
-            : "",
+        ad_tensor_is_readonly(tensor) ? ", read-only" : "",
         ad_readiness(tensor->memory.sync));
     Py_DECREF(shape);
     return can_show ? ad_append_values(result, "of_tensor", self) : result;
@@ -258,7 +255,7 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
     descriptor->data = (void *)(uintptr_t)address;
     int n_shape = ad_parse_dims(values[1], "shape", dims);
     if (n_shape < 0 || parse_dtype(values[2], &descriptor->dtype) < 0 ||
-        ad_parse_device(state, values[3], &descriptor->device) < 0) {
+        ad_parse_device(state, values[3], &descriptor->memory.device) < 0) {
         return -1;
     }
     descriptor->ndim = n_shape;
@@ -286,7 +283,7 @@ parse_descriptor(ad_state *state, PyObject **values, int64_t *dims,
     if (ad_parse_bool(values[8], "readonly", &readonly) < 0) {
         return -1;
     }
-    descriptor->flags = readonly ? AD_TENSOR_READONLY : 0;
+    descriptor->memory.readonly = readonly;
     return 0;
 }
 
