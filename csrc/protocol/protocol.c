@@ -391,6 +391,7 @@ int
 ad_apply_device_order(ad_state *state, const ad_request *request,
                       const ad_memory *memory)
 {
+    ad_device device = memory->device;
     ad_stream_ref consumer;
     bool no_sync;
     ad_error err;
