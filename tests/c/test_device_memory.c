@@ -178,8 +178,8 @@ test_memory_is_freed_later_where_no_call_is_permitted(void)
     void *data;
     ad_owner *owner;
     mock_reset();
-    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), S, NULL, 100, &data,
-                                   &owner, NULL),
+    CHECK_INT(ad_device_memory_new(CONTEXT(IN_ORDER, 0), ON(IN_ORDER, 0, S),
+                                   100, &data, &owner, NULL),
               AD_OK);
     long before = mock_live_memory();
     mock_set_refusing(true);

@@ -177,16 +177,16 @@ wait_for_deferred(void)
 static void
 test_event_that_was_not_recorded_is_kept_where_no_call_is_permitted(void)
 {
-    const ad_context context = CONTEXT(IN_ORDER, 6); /* with an empty pool */
+    const ad_stream_ref *on = ON(IN_ORDER, 6, S); /* with an empty pool */
     ad_sync *sync;
     mock_reset();
-    CHECK_INT(ad_sync_record(context, S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(on, &sync, NULL), AD_OK);
     ad_sync_unref(sync);
     mock_set_refusing(true);
-    CHECK_INT(ad_sync_record(context, S, &sync, NULL), AD_ERR_DEVICE);
+    CHECK_INT(ad_sync_record(on, &sync, NULL), AD_ERR_DEVICE);
     mock_set_refusing(false);
     wait_for_deferred();
-    CHECK_INT(ad_sync_record(context, S, &sync, NULL), AD_OK);
+    CHECK_INT(ad_sync_record(on, &sync, NULL), AD_OK);
     CHECK_INT(mock_count().events_created, 1);
     CHECK_INT(mock_count().events_destroyed, 0);
     ad_sync_unref(sync);

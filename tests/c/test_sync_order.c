@@ -166,7 +166,7 @@ test_uses_of_ready_data_share_no_stream_with_waits(void)
 {
     static const bool waits[AD_N_STREAM_USES] = {
         [AD_USE_AFTER] = true, [AD_USE_FREE] = true, [AD_USE_CONSUMER] = true};
-    ad_stream streams[AD_N_STREAM_USES];
+    ad_stream_ref streams[AD_N_STREAM_USES];
     int n_streams = 0;
     mock_reset();
     for (int i = 0; i < AD_N_STREAM_USES; i++) {
@@ -174,15 +174,18 @@ test_uses_of_ready_data_share_no_stream_with_waits(void)
         CHECK_INT(ad_stream_own(CONTEXT(IN_ORDER, 0), i, &streams[i], NULL),
                   AD_OK);
         for (int j = 0; j < i; j++) {
-            bool is_same = streams[i].handle == streams[j].handle;
+            bool is_same =
+                streams[i].stream.handle == streams[j].stream.handle;
             CHECK(!is_same || waits[i] == waits[j]);
             is_new &= !is_same;
         }
         n_streams += is_new;
     }
     CHECK_INT(n_streams, AD_N_OWN_STREAMS);
-    CHECK(streams[AD_USE_READ].handle != streams[AD_USE_UPLOAD].handle);
-    CHECK(streams[AD_USE_AFTER].handle != streams[AD_USE_CONSUMER].handle);
+    CHECK(streams[AD_USE_READ].stream.handle !=
+          streams[AD_USE_UPLOAD].stream.handle);
+    CHECK(streams[AD_USE_AFTER].stream.handle !=
+          streams[AD_USE_CONSUMER].stream.handle);
 }
 
 /* --- joining --------------------------------------------------------------------- */
