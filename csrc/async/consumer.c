@@ -1,5 +1,5 @@
-/* The consumer: its handler, which the producer calls, what the user calls, and
- * the queue with which a loop or a thread reads the stream. */
+/* The consumer: its handler, which the producer calls, what the user calls,
+ * and the queue with which a loop or a thread reads the stream. */
 #include "async/consumer.h"
 
 #include <errno.h>

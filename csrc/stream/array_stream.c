@@ -1,5 +1,5 @@
-/* Streams, their import and export as the two structs of the specification, and
- * what reads them. */
+/* Streams, their import and export as the two structs of the specification,
+ * and what reads them. */
 #include "stream/array_stream.h"
 
 #include <errno.h>

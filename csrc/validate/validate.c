@@ -1094,7 +1094,7 @@ check_decimals(node_check *check, ad_error *err)
     return check_blocks(check, check_rule_block, &rule, err);
 }
 
-/* --- values --------------------------------------------------------------- */
+/* --- values -------------------------------------------------------------- */
 
 static ad_status
 check_values(node_check *check, ad_error *err)
