@@ -1339,7 +1339,7 @@ ad_array_validate_references(const ad_array *array, ad_error *err)
     return status;
 }
 
-/* --- notes -------------------------------------------------------------- */
+/* --- notes --------------------------------------------------------------- */
 
 /* A node on the path from the root. */
 typedef struct step {
@@ -1370,7 +1370,7 @@ note(ad_text *out, const step *at, const char *text, ad_error *err)
     return ad_text_append(out, "\n", err);
 }
 
-/* --- notes on the device array ------------------------------------------ */
+/* --- notes on the device array ------------------------------------------- */
 
 static ad_status
 note_device(const ad_array *array, const step *root, ad_text *out,
@@ -1403,7 +1403,7 @@ note_device(const ad_array *array, const step *root, ad_text *out,
     return AD_OK;
 }
 
-/* --- notes on nodes ----------------------------------------------------- */
+/* --- notes on nodes ------------------------------------------------------ */
 
 static ad_status
 note_node(const struct ArrowSchema *schema, const struct ArrowArray *node,
