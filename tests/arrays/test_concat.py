@@ -577,7 +577,10 @@ def test_a_first_run_without_rows(software):
         (lambda d: union(d, [0, 0, 1], [1, 2, 2]), "offset 2 into child 1 of [02] values"),
         (lambda d: union(d, [0], [-1]), "offset -1 into child 0 of 3 values"),
         (lambda d: runs(d, [2, 2, 5], 5), "run end 2 comes after 2"),
-        (lambda d: runs(d, [2, 4], 5), "the last run ends (at 4, but there are 5 rows|before row 5)"),
+        (
+            lambda d: runs(d, [2, 4], 5),
+            "the last run ends (at 4, but there are 5 rows|before row 5)",
+        ),
     ],
 )
 def test_invalid_references(software, device, make, text):
