@@ -56,9 +56,7 @@ CASES = [
     ("check_offsets of int32 + 4", "check_offsets", 6, 4, 8, 1, [4, 1 << 30]),
     *((f"add to int{8 * n}", "add", 7, 2 * n, 16 // n, 1, [n, 1]) for n in (1, 4, 8)),
     ("add to int32 + 4", "add", 7, 8, 4, 1, [4, 1]),
-    ("rebase_views", "rebase_views", 8, 32, 1, 1, [1, 1, 0, 0]),
-    ("rebase_offsets", "rebase_offsets", 9, 9, 4, 2, [127, 0, 1024, 0]),
-    ("find_runs of int32", "find_runs", 10, 4, 4, 1, [4, 1 << 30, 1 << 30]),
+    ("find_runs of int32", "find_runs", 8, 4, 4, 1, [4, 1 << 30, 1 << 30]),
 ]  # fmt: skip
 
 

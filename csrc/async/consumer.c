@@ -1,7 +1,530 @@
+/* The consumer: its handler, which the producer calls, what the user calls,
+ * and the queue with which a loop or a thread reads the stream. */
 #include "async/consumer.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "model/metadata.h"
+#include "base/thread_local.h"
+
+/* --- calls into the producer --------------------------------------------- */
+
+typedef enum producer_call {
+    CALL_REQUEST,
+    CALL_CANCEL
+} producer_call;
+
+/* The calls of the producer that this thread is inside of. A producer must not
+ * call the handler from inside request(); from inside cancel() it may call
+ * on_error. */
+typedef struct frame {
+    struct frame *outer;
+    const ad_async_consumer *consumer;
+    producer_call call;
+} frame;
+
+static AD_THREAD_LOCAL frame *frames;
+
+static int
+count_own_calls(const ad_async_consumer *self)
+{
+    int n = 0;
+    for (const frame *f = frames; f != NULL; f = f->outer) {
+        n += f->consumer == self;
+    }
+    return n;
+}
+
+static const char *
+innermost_call(const ad_async_consumer *self)
+{
+    for (const frame *f = frames; f != NULL; f = f->outer) {
+        if (f->consumer == self) {
+            return f->call == CALL_REQUEST ? "request" : "cancel";
+        }
+    }
+    return NULL;
+}
+
+/* Calls the producer and decrements n_calls. The caller has incremented
+ * n_calls in the same critical section in which it checked that the producer
+ * is alive; `release` waits for the call to return. */
+static void
+call_producer(ad_async_consumer *self, producer_call call, int64_t n)
+{
+    struct ArrowAsyncProducer *producer = self->producer;
+    frame here = {frames, self, call};
+    frames = &here;
+    if (call == CALL_REQUEST) {
+        producer->request(producer, n);
+    } else {
+        producer->cancel(producer);
+    }
+    frames = here.outer;
+    pthread_mutex_lock(&self->mutex);
+    self->n_calls--;
+    pthread_cond_broadcast(&self->quiet);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* Extracts a task that nobody wants. Extracts into a scratch struct, because
+ * arrow-go writes to a NULL pointer. */
+static void
+drop_task(struct ArrowAsyncTask *task)
+{
+    struct ArrowDeviceArray unwanted;
+    memset(&unwanted, 0, sizeof(unwanted));
+    if (task->extract_data(task, &unwanted) == 0 &&
+        unwanted.array.release != NULL) {
+        unwanted.array.release(&unwanted.array);
+    }
+}
+
+/* --- state changes, with the mutex held ---------------------------------- */
+
+/* Whether the wake-up is armed; disarms it. */
+static bool
+take_wake(ad_async_consumer *self)
+{
+    bool wake = self->is_waiting;
+    self->is_waiting = false;
+    return wake;
+}
+
+static void
+unlock_and_wake(ad_async_consumer *self, bool wake)
+{
+    pthread_mutex_unlock(&self->mutex);
+    if (wake && self->options.wake.call != NULL) {
+        self->options.wake.call(self->options.wake.context);
+    }
+}
+
+/* The stream ends with this error, unless it failed before. */
+static void
+note_fault(ad_async_consumer *self, const ad_error *err)
+{
+    if (self->fault.status == AD_OK) {
+        self->fault = *err;
+    }
+    if (self->outcome <= OUTCOME_END) {
+        self->outcome = OUTCOME_FAULT;
+    }
+}
+
+static void
+break_rule(ad_async_consumer *self, const char *call, const char *rule)
+{
+    ad_error err;
+    (void)ad_fail(&err, AD_ERR_EXCHANGE, "stream",
+                  "this is a mistake of the library that produces the stream",
+                  "the producer of the async stream broke a rule: %s was "
+                  "called %s",
+                  call, rule);
+    note_fault(self, &err);
+}
+
+/* The rule about the order of calls that this call breaks, or NULL. */
+static const char *
+broken_order_rule(const ad_async_consumer *self, ad_async_event call)
+{
+    const ad_async_step *step = ad_async_step_of(self->state, call);
+    return step->is_tolerated ? NULL : step->rule;
+}
+
+static void
+apply_event(ad_async_consumer *self, ad_async_event event)
+{
+    self->state = ad_async_step_of(self->state, event)->next;
+}
+
+/* Refuses a call that breaks a rule. Returns the result of the callback. */
+static int
+refuse(ad_async_consumer *self, const char *call, const char *rule)
+{
+    break_rule(self, call, rule);
+    apply_event(self, AD_ASYNC_REFUSAL);
+    return EINVAL;
+}
+
+static int
+refuse_for(ad_async_consumer *self, ad_status status, const ad_error *err)
+{
+    note_fault(self, err);
+    apply_event(self, AD_ASYNC_REFUSAL);
+    return status == AD_ERR_MEMORY ? ENOMEM : EINVAL;
+}
+
+/* --- serialization of the handler's calls -------------------------------- */
+
+/* Detects handler calls that are not serialized. */
+enum {
+    CALLBACK_NONE,
+    CALLBACK_RUNNING,
+    CALLBACK_RELEASE_PENDING /* release was called during another call */
+};
+
+static const char not_serialized[] =
+    "while another call was running; calls of the handler must be serialized";
+
+static bool
+begin_callback(ad_async_consumer *self, const char *call)
+{
+    const char *inside = innermost_call(self);
+    int none = CALLBACK_NONE;
+    if (inside == NULL && atomic_compare_exchange_strong(
+                              &self->callback, &none, CALLBACK_RUNNING)) {
+        return true;
+    }
+    char rule[128];
+    if (inside != NULL) {
+        snprintf(rule, sizeof(rule),
+                 "from inside %s(), which must not call it", inside);
+    } else {
+        snprintf(rule, sizeof(rule), "%s", not_serialized);
+    }
+    pthread_mutex_lock(&self->mutex);
+    (void)refuse(self, call, rule);
+    unlock_and_wake(self, take_wake(self));
+    return false;
+}
+
+static void release_now(ad_async_consumer *self);
+
+static void
+end_callback(ad_async_consumer *self)
+{
+    int running = CALLBACK_RUNNING;
+    if (!atomic_compare_exchange_strong(&self->callback, &running,
+                                        CALLBACK_NONE)) {
+        release_now(self);
+    }
+}
+
+/* --- the handler --------------------------------------------------------- */
+
+static const char *
+broken_producer_rule(const struct ArrowAsyncProducer *producer)
+{
+    if (producer == NULL) {
+        return "with a NULL producer, which must be populated before";
+    }
+    if (producer->request == NULL || producer->cancel == NULL) {
+        return "with a producer whose request or cancel is NULL";
+    }
+    return NULL;
+}
+
+/* Takes the schema, and copies the metadata and device type of the producer.
+ */
+static ad_status
+take_schema(ad_async_consumer *self, struct ArrowSchema *schema, ad_error *err)
+{
+    const struct ArrowAsyncProducer *producer = self->producer;
+    char *metadata = NULL;
+    ad_schema taken;
+    ad_status status = ad_schema_validate(schema, err);
+    if (status == AD_OK) {
+        status =
+            ad_metadata_copy(producer->additional_metadata, &metadata, err);
+    }
+    if (status == AD_OK) {
+        status = ad_schema_move(schema, &taken, err);
+    }
+    if (status != AD_OK) {
+        free(metadata);
+        ad_error_prefix(err, "on_schema of the async stream: ");
+        return status;
+    }
+    self->schema = taken;
+    self->metadata = metadata;
+    self->device_type = producer->device_type;
+    self->producer_outlives_tasks = self->options.producer_outlives_tasks ||
+                                    ad_async_is_own_producer(producer);
+    apply_event(self, AD_ASYNC_ON_SCHEMA);
+    return AD_OK;
+}
+
+/* on_schema, with the mutex held. */
+static int
+receive_schema(ad_async_consumer *self, struct ArrowAsyncProducer *producer,
+               struct ArrowSchema *schema)
+{
+    const char *rule = broken_order_rule(self, AD_ASYNC_ON_SCHEMA);
+    ad_error err;
+    if (rule == NULL) {
+        rule = broken_producer_rule(producer);
+    }
+    if (rule == NULL && schema == NULL) {
+        rule = "with a NULL schema";
+    }
+    if (rule != NULL) {
+        return refuse(self, "on_schema", rule);
+    }
+    self->producer = producer;
+    ad_status status = take_schema(self, schema, &err);
+    return status == AD_OK ? 0 : refuse_for(self, status, &err);
+}
+
+static int
+on_schema(struct ArrowAsyncDeviceStreamHandler *handler,
+          struct ArrowSchema *schema)
+{
+    ad_async_consumer *self = handler->private_data;
+    int result = EINVAL;
+    if (begin_callback(self, "on_schema")) {
+        producer_call call = CALL_REQUEST;
+        int64_t n = self->options.queue_size;
+        pthread_mutex_lock(&self->mutex);
+        result = receive_schema(self, handler->producer, schema);
+        if (result == 0) {
+            self->n_calls++;
+            if (self->wants_cancel) {
+                self->is_cancel_sent = true;
+                call = CALL_CANCEL;
+            } else {
+                self->n_requested = n;
+            }
+        }
+        unlock_and_wake(self, take_wake(self));
+        if (result == 0) {
+            call_producer(self, call, n);
+        }
+        end_callback(self);
+    }
+    /* Released also if it was refused: some producers do not look at the
+     * schema again, and the others find it released. */
+    if (result != 0 && schema != NULL && schema->release != NULL) {
+        schema->release(schema);
+    }
+    return result;
+}
+
+/* on_next_task, with the mutex held. Takes ownership of *metadata if the task
+ * is queued, and sets it to NULL. */
+static int
+receive_task(ad_async_consumer *self, const struct ArrowAsyncTask *task,
+             char **metadata, bool *is_unwanted)
+{
+    ad_async_event call = task != NULL ? AD_ASYNC_ON_TASK : AD_ASYNC_ON_END;
+    const char *rule = broken_order_rule(self, call);
+    if (rule == NULL && task != NULL && task->extract_data == NULL) {
+        rule = "with a task whose extract_data is NULL";
+    }
+    if (rule != NULL) {
+        return refuse(self, "on_next_task", rule);
+    }
+    if (task == NULL) {
+        apply_event(self, AD_ASYNC_ON_END);
+        if (self->outcome == OUTCOME_OPEN) {
+            self->outcome = OUTCOME_END;
+        }
+        return 0;
+    }
+    if (self->n_received == self->n_requested) {
+        char text[128];
+        snprintf(
+            text, sizeof(text), "for batch %lld, but only %lld were requested",
+            (long long)self->n_received + 1, (long long)self->n_requested);
+        return refuse(self, "on_next_task", text);
+    }
+    self->n_received++;
+    *is_unwanted = self->is_closed || self->is_broken;
+    if (!*is_unwanted) {
+        /* A requested task has a free slot, because a slot is requested again
+         * only after its task was popped. */
+        int64_t at = (self->n_received - 1) % self->options.queue_size;
+        self->slots[at] = (ad_async_slot){*task, *metadata};
+        self->count++;
+        *metadata = NULL;
+    }
+    return 0;
+}
+
+static int
+on_next_task(struct ArrowAsyncDeviceStreamHandler *handler,
+             struct ArrowAsyncTask *task, const char *metadata)
+{
+    ad_async_consumer *self = handler->private_data;
+    char *copy = NULL;
+    bool is_unwanted = false;
+    bool sends_cancel = false;
+    ad_error err;
+    if (!begin_callback(self, "on_next_task")) {
+        return EINVAL;
+    }
+    ad_status status = AD_OK;
+    if (task != NULL && metadata != NULL) {
+        status = ad_metadata_copy(metadata, &copy, &err);
+    }
+    pthread_mutex_lock(&self->mutex);
+    int result;
+    if (status != AD_OK) {
+        ad_error_prefix(&err, "metadata of on_next_task: ");
+        result = refuse_for(self, status, &err);
+    } else {
+        result = receive_task(self, task, &copy, &is_unwanted);
+    }
+    if (result == 0 && task != NULL && self->wants_cancel &&
+        !self->is_cancel_sent) {
+        sends_cancel = true;
+        self->is_cancel_sent = true;
+        self->n_calls++;
+    }
+    unlock_and_wake(self, take_wake(self));
+    free(copy);
+    /* The producer is alive while it is inside this callback. */
+    if (sends_cancel) {
+        call_producer(self, CALL_CANCEL, 0);
+    }
+    if (is_unwanted) {
+        drop_task(task);
+    }
+    end_callback(self);
+    return result;
+}
+
+/* Writes the error of on_error for the user. What the producer lacked, such as
+ * memory, the user does not lack. */
+static void
+report(ad_async_consumer *self)
+{
+    ad_error *err = &self->reported;
+    if (err->status != AD_ERR_EXCHANGE && err->status != AD_ERR_ARROW &&
+        err->status != AD_ERR_DEVICE) {
+        err->status = AD_ERR_EXCHANGE;
+        ad_error_reason(err, "stream");
+    }
+    if (err->status != AD_ERR_DEVICE) { /* has the runtime's number */
+        err->code = self->error_code;
+    }
+    snprintf(err->message, sizeof(err->message),
+             "the producer of the async stream reports error %d (%s): %s",
+             self->error_code, strerror(self->error_code), self->error_text);
+}
+
+/* Stores the arguments of on_error. If an allocation fails, the message is
+ * truncated. */
+static void
+store_error(ad_async_consumer *self, int code, const char *message,
+            const char *metadata)
+{
+    ad_error err;
+    if (message == NULL) {
+        message = strerror(code);
+    }
+    self->has_error = true;
+    self->error_code = code;
+    snprintf(self->error_text, sizeof(self->error_text), "%s", message);
+    self->error_message = strdup(message);
+    report(self);
+    if (self->outcome == OUTCOME_OPEN) {
+        bool is_asked_for = self->is_cancelled && self->failed_code == 0;
+        self->outcome = is_asked_for ? OUTCOME_END : OUTCOME_ERROR;
+    }
+    if (ad_metadata_copy(metadata, &self->error_metadata, &err) != AD_OK) {
+        ad_error_prefix(&err, "metadata of on_error: ");
+        note_fault(self, &err);
+    }
+}
+
+static void
+on_error(struct ArrowAsyncDeviceStreamHandler *handler, int code,
+         const char *message, const char *metadata)
+{
+    ad_async_consumer *self = handler->private_data;
+    /* on_error is valid from inside cancel(). From inside request() it breaks
+     * a rule, but is accepted so that the error is not lost. */
+    bool is_nested = innermost_call(self) != NULL;
+    bool is_serial = is_nested || begin_callback(self, "on_error");
+    pthread_mutex_lock(&self->mutex);
+    const char *rule = broken_order_rule(self, AD_ASYNC_ON_ERROR);
+    if (rule != NULL) {
+        (void)refuse(self, "on_error", rule);
+    } else {
+        apply_event(self, AD_ASYNC_ON_ERROR);
+        store_error(self, code, message, metadata);
+    }
+    unlock_and_wake(self, take_wake(self));
+    if (is_serial && !is_nested) {
+        end_callback(self);
+    }
+}
+
+void
+ad_async_tell_own_consumer(struct ArrowAsyncDeviceStreamHandler *handler,
+                           const ad_error *cause)
+{
+    if (handler->on_error == on_error) {
+        ad_async_consumer *self = handler->private_data;
+        pthread_mutex_lock(&self->mutex);
+        self->reported = *cause;
+        pthread_mutex_unlock(&self->mutex);
+    }
+}
+
+static void
+handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
+{
+    ad_async_consumer *self = handler->private_data;
+    if (handler != &self->handler) {
+        handler->release = NULL; /* moved by the producer */
+    }
+    for (;;) {
+        int found = CALLBACK_NONE;
+        if (atomic_compare_exchange_strong(&self->callback, &found,
+                                           CALLBACK_RUNNING)) {
+            release_now(self);
+            return;
+        }
+        pthread_mutex_lock(&self->mutex);
+        break_rule(self, "release", not_serialized);
+        pthread_mutex_unlock(&self->mutex);
+        /* Another call of the handler is running and still uses it: that call
+         * performs the release when it returns. Nothing is used here after the
+         * exchange. */
+        found = CALLBACK_RUNNING;
+        if (atomic_compare_exchange_strong(&self->callback, &found,
+                                           CALLBACK_RELEASE_PENDING) ||
+            found == CALLBACK_RELEASE_PENDING) {
+            return;
+        }
+    }
+}
+
+static void
+release_now(ad_async_consumer *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    if (self->state == AD_ASYNC_RELEASED) {
+        break_rule(self, "release", broken_order_rule(self, AD_ASYNC_RELEASE));
+        atomic_store(&self->callback, CALLBACK_NONE);
+        unlock_and_wake(self, take_wake(self));
+        return;
+    }
+    /* The producer may free its struct after this call, so the other threads
+     * must have left it. */
+    int own_calls = count_own_calls(self);
+    while (self->n_calls > own_calls) {
+        pthread_cond_wait(&self->quiet, &self->mutex);
+    }
+    const char *rule = broken_order_rule(self, AD_ASYNC_RELEASE);
+    apply_event(self, AD_ASYNC_RELEASE);
+    self->handler.release = NULL;
+    self->handler.producer = NULL;
+    self->producer = NULL;
+    if (self->outcome == OUTCOME_OPEN && self->wants_cancel) {
+        self->outcome = OUTCOME_END;
+    } else if (self->outcome == OUTCOME_OPEN) {
+        break_rule(self, "release", rule);
+    }
+    atomic_store(&self->callback, CALLBACK_NONE);
+    unlock_and_wake(self, take_wake(self));
+    ad_owner_unref(&self->base);
+}
 
 /* --- construction -------------------------------------------------------- */
 
@@ -41,7 +564,13 @@ ad_async_consumer_new(const ad_async_consumer_options *options,
     }
     ad_owner_init(&self->base, &consumer_ops);
     ad_owner_ref(&self->base);
-    ad_async_handler_init(self);
+    self->handler = (struct ArrowAsyncDeviceStreamHandler){
+        .on_schema = on_schema,
+        .on_next_task = on_next_task,
+        .on_error = on_error,
+        .release = handler_release,
+        .private_data = self,
+    };
     self->options = *options;
     ad_owner_ref(options->wake.owner);
     pthread_mutex_init(&self->mutex, NULL);
@@ -71,7 +600,7 @@ update_and_unlock(ad_async_consumer *self, ad_async_poll *poll, ad_error *err)
                       (long long)self->failed_batch, self->failed_code,
                       strerror(self->failed_code));
         fault.code = self->failed_code;
-        ad_async_note_fault(self, &fault);
+        note_fault(self, &fault);
     }
     *poll = AD_ASYNC_END;
     switch (self->outcome) {
@@ -170,7 +699,7 @@ is_request_due(const ad_async_consumer *self)
 static void
 tell_producer(ad_async_consumer *self)
 {
-    ad_async_call call = CALL_REQUEST;
+    producer_call call = CALL_REQUEST;
     int64_t n = 0;
     pthread_mutex_lock(&self->mutex);
     /* In any other state the producer may be freed. */
@@ -187,7 +716,7 @@ tell_producer(ad_async_consumer *self)
     self->n_owed = 0;
     pthread_mutex_unlock(&self->mutex);
     if (is_due) {
-        ad_async_call_producer(self, call, n);
+        call_producer(self, call, n);
     }
 }
 
@@ -210,21 +739,10 @@ stop_and_unlock(ad_async_consumer *self, bool holds_task)
     }
     pthread_mutex_unlock(&self->mutex);
     if (is_now) {
-        ad_async_call_producer(self, CALL_CANCEL, 0);
+        call_producer(self, CALL_CANCEL, 0);
         pthread_mutex_lock(&self->mutex);
         self->n_cancelling--;
-        ad_async_unlock_and_wake(self, ad_async_take_wake(self));
-    }
-}
-
-void
-ad_async_drop_task(struct ArrowAsyncTask *task)
-{
-    struct ArrowDeviceArray unwanted;
-    memset(&unwanted, 0, sizeof(unwanted));
-    if (task->extract_data(task, &unwanted) == 0 &&
-        unwanted.array.release != NULL) {
-        unwanted.array.release(&unwanted.array);
+        unlock_and_wake(self, take_wake(self));
     }
 }
 
@@ -236,7 +754,7 @@ drop_queue(ad_async_consumer *self)
     pthread_mutex_unlock(&self->mutex);
     while (self->n_taken > 0) {
         ad_async_slot dropped = pop_taken(self);
-        ad_async_drop_task(&dropped.task);
+        drop_task(&dropped.task);
         free(dropped.metadata);
     }
 }
@@ -291,7 +809,7 @@ stop_after_failure(ad_async_consumer *self, int code, int64_t number,
         self->failed_code = code;
         self->failed_batch = number;
     } else {
-        ad_async_note_fault(self, err);
+        note_fault(self, err);
     }
     stop_and_unlock(self, self->n_taken > 0);
     drop_queue(self);
@@ -373,4 +891,142 @@ ad_async_consumer_close(ad_async_consumer *self)
     stop_and_unlock(self, self->n_taken > 0);
     drop_queue(self);
     ad_owner_unref(&self->base);
+}
+
+/* --- the queue ----------------------------------------------------------- */
+
+/* Limits of the chunk size. The batches of a chunk count towards the queue
+ * size. */
+#define MAX_CHUNK 64
+#define QUEUE_PER_CHUNK 16
+
+static int64_t
+chunk_of(int64_t queue_size)
+{
+    int64_t chunk = queue_size / QUEUE_PER_CHUNK;
+    bool is_sound = chunk >= 1 && queue_size <= AD_ASYNC_MAX_QUEUE;
+    return !is_sound ? 1 : chunk > MAX_CHUNK ? MAX_CHUNK : chunk;
+}
+
+static ad_async_batch
+take_ready(ad_consumer_queue *self)
+{
+    self->n_ready--;
+    return self->ready[self->next++];
+}
+
+static void
+queue_destroy(ad_owner *base)
+{
+    ad_consumer_queue *self = (ad_consumer_queue *)base;
+    while (self->n_ready > 0) {
+        ad_async_batch batch = take_ready(self);
+        ad_async_batch_clear(&batch);
+    }
+    if (ad_waker_is_ours(self->waker)) {
+        ad_async_consumer_close(self->consumer);
+    }
+    ad_waker_unref(self->waker);
+    free(self);
+}
+
+static const ad_owner_ops queue_ops = {.destroy = queue_destroy,
+                                       .name = "consumer queue"};
+
+ad_status
+ad_consumer_queue_new(int64_t queue_size, bool outlives,
+                      ad_consumer_queue **out, ad_error *err)
+{
+    int64_t chunk_size = chunk_of(queue_size);
+    size_t nbytes = sizeof(ad_consumer_queue) +
+                    (size_t)chunk_size * sizeof(ad_async_batch);
+    ad_consumer_queue *self = calloc(1, nbytes);
+    if (self == NULL) {
+        return ad_fail_memory(err, nbytes);
+    }
+    self->chunk_size = chunk_size;
+    ad_owner_init(&self->base, &queue_ops);
+    ad_status status = ad_waker_new(&self->waker, err);
+    if (status == AD_OK) {
+        const ad_async_consumer_options options = {
+            .queue_size = queue_size - (chunk_size - 1),
+            .producer_outlives_tasks = outlives,
+            .wake = ad_waker_callback(self->waker)};
+        status = ad_async_consumer_new(&options, &self->consumer, err);
+    }
+    if (status != AD_OK) {
+        ad_waker_unref(self->waker);
+        free(self);
+        return status;
+    }
+    *out = self;
+    return AD_OK;
+}
+
+void
+ad_consumer_queue_unref(ad_consumer_queue *self)
+{
+    if (self != NULL) {
+        ad_owner_unref(&self->base);
+    }
+}
+
+void
+ad_consumer_queue_cancel(ad_consumer_queue *self)
+{
+    if (ad_waker_is_ours(self->waker)) {
+        ad_async_consumer_cancel(self->consumer);
+    }
+}
+
+ad_status
+ad_consumer_queue_schema(ad_consumer_queue *self, ad_schema *out,
+                         bool *has_arrived, ad_error *err)
+{
+    ad_async_poll poll;
+    AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
+    AD_RETURN_IF_ERR(
+        ad_async_consumer_schema(self->consumer, out, &poll, err));
+    *has_arrived = poll == AD_ASYNC_READY;
+    return poll != AD_ASYNC_END
+               ? AD_OK
+               : ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
+                         "the async stream ended before its schema arrived");
+}
+
+/* Pops until the chunk is full. *poll and the error are those of the first
+ * pop. */
+static ad_status
+fill(ad_consumer_queue *self, ad_async_poll *poll, ad_error *err)
+{
+    AD_RETURN_IF_ERR(ad_waker_check(self->waker, err));
+    self->next = 0;
+    while (self->n_ready < self->chunk_size) {
+        ad_async_batch *batch = &self->ready[self->n_ready];
+        ad_status status =
+            ad_async_consumer_pop(self->consumer, batch, poll, err);
+        if (status == AD_OK && *poll == AD_ASYNC_READY) {
+            self->n_ready++;
+        } else if (self->n_ready > 0) {
+            break;
+        } else if (status != AD_OK || *poll == AD_ASYNC_END ||
+                   !ad_waker_clear(self->waker)) {
+            return status;
+        }
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_consumer_queue_pop(ad_consumer_queue *self, ad_async_batch *out,
+                      ad_async_poll *poll, ad_error *err)
+{
+    if (self->n_ready == 0) {
+        AD_RETURN_IF_ERR(fill(self, poll, err));
+    }
+    if (self->n_ready > 0) {
+        *out = take_ready(self);
+        *poll = AD_ASYNC_READY;
+    }
+    return AD_OK;
 }

@@ -1,5 +1,6 @@
-/* The struct of a consumer, for async/handler.c, which the producer calls, and
- * async/consumer.c, which the user calls.
+/* The consumer of an async stream, and the consumer queue: a consumer, its
+ * waker, and a chunk of batches that were popped together. An event loop or a
+ * blocking thread reads an async stream with it.
  */
 #ifndef AD_ASYNC_CONSUMER_H
 #define AD_ASYNC_CONSUMER_H
@@ -9,6 +10,9 @@
 
 #include "async/async_stream.h"
 #include "async/states.h"
+#include "async/waker.h"
+
+/* --- the consumer -------------------------------------------------------- */
 
 typedef struct ad_async_slot {
     struct ArrowAsyncTask task;
@@ -23,13 +27,6 @@ typedef enum ad_async_outcome {
     OUTCOME_ERROR, /* on_error */
     OUTCOME_FAULT  /* the producer broke a rule */
 } ad_async_outcome;
-
-/* Detects handler calls that are not serialized. */
-enum {
-    CALLBACK_NONE,
-    CALLBACK_RUNNING,
-    CALLBACK_RELEASE_PENDING /* release was called during another call */
-};
 
 struct ad_async_consumer {
     ad_owner base; /* one reference of the user, one of the handler */
@@ -77,29 +74,56 @@ struct ad_async_consumer {
     ad_async_slot slots[];
 };
 
-/* Sets the four callbacks of the handler. */
-void ad_async_handler_init(ad_async_consumer *consumer);
+/* --- the queue ----------------------------------------------------------- */
 
-typedef enum ad_async_call {
-    CALL_REQUEST,
-    CALL_CANCEL
-} ad_async_call;
+/* Reference-counted, since one thread may read the stream while another
+ * cancels it. Dropping the last reference closes the consumer, which calls
+ * foreign code; but not in a forked child, which lacks the producer's threads.
+ */
+typedef struct ad_consumer_queue {
+    ad_owner base;
+    ad_async_consumer *consumer;
+    ad_waker *waker;
+    atomic_bool is_closing; /* a wait for the schema must stop */
+    /* Used by the reader only: `n_ready` batches, from `next` on. */
+    int64_t chunk_size;
+    int64_t next;
+    int64_t n_ready;
+    ad_async_batch ready[];
+} ad_consumer_queue;
 
-/* Calls the producer and decrements n_calls. The caller has incremented
- * n_calls in the same critical section in which it checked that the producer
- * is alive; `release` waits for the call to return. */
-void ad_async_call_producer(ad_async_consumer *consumer, ad_async_call call,
-                            int64_t n);
+/* At most `queue_size` batches are requested and not popped. `outlives` is
+ * ad_async_consumer_options.producer_outlives_tasks. */
+AD_MUST_CHECK ad_status ad_consumer_queue_new(int64_t queue_size,
+                                              bool outlives,
+                                              ad_consumer_queue **out,
+                                              ad_error *err);
+void ad_consumer_queue_unref(ad_consumer_queue *queue); /* NULL allowed */
 
-/* Extracts a task that nobody wants. Extracts into a scratch struct, because
- * arrow-go writes to a NULL pointer. */
-void ad_async_drop_task(struct ArrowAsyncTask *task);
+/* Cancels the consumer; does nothing in a forked child. */
+void ad_consumer_queue_cancel(ad_consumer_queue *queue);
 
-/* Whether the wake-up is armed; disarms it. Mutex held. */
-bool ad_async_take_wake(ad_async_consumer *consumer);
-void ad_async_unlock_and_wake(ad_async_consumer *consumer, bool wake);
+/* The schema (a new reference) if it has arrived. AD_ERR_EXCHANGE, "stream",
+ * if the stream ended without one; also fails as ad_waker_check(). */
+AD_MUST_CHECK ad_status ad_consumer_queue_schema(ad_consumer_queue *queue,
+                                                 ad_schema *out,
+                                                 bool *has_arrived,
+                                                 ad_error *err);
 
-/* The stream ends with this error, unless it failed before. Mutex held. */
-void ad_async_note_fault(ad_async_consumer *consumer, const ad_error *err);
+/* As ad_async_consumer_pop, from the chunk. An empty chunk is first filled
+ * with the batches that have arrived, which calls foreign code. An end or an
+ * error after batches is reported by a later call. Wake-ups for the batches
+ * that were taken are cleared. Also fails as ad_waker_check(). */
+AD_MUST_CHECK ad_status ad_consumer_queue_pop(ad_consumer_queue *queue,
+                                              ad_async_batch *out,
+                                              ad_async_poll *poll,
+                                              ad_error *err);
+
+/* Whether ad_consumer_queue_pop() returns a batch without a foreign call. */
+static inline bool
+ad_consumer_queue_is_ready(const ad_consumer_queue *queue)
+{
+    return queue->n_ready > 0;
+}
 
 #endif /* AD_ASYNC_CONSUMER_H */

@@ -1,7 +1,7 @@
 /* The states of an async stream, and the calls that are valid in each.
  *
  * Both ends and arrowdev.testing share one table. The consumer checks incoming
- * calls with it (async/handler.c), the producer outgoing calls
+ * calls with it (async/consumer.c), the producer outgoing calls
  * (async/producer.c), and scripted ends the calls of foreign ends.
  */
 #ifndef AD_ASYNC_STATES_H

@@ -55,29 +55,4 @@ AD_MUST_CHECK ad_status ad_flatten_resolve_nulls(
     const ad_array *array, const ad_bridge_options *options,
     ad_flattened *flat, bool *has_nulls, ad_error *err);
 
-/* The `length` lists of `node`, a part of `array`, from row `offset` on, as
- * rows of *row_size values each, which begin at value *first of the child.
- * Lists of unequal lengths: AD_ERR_EXCHANGE; invalid offsets: AD_ERR_ARROW
- * (bridge/lists.c). */
-AD_MUST_CHECK ad_status ad_lists_as_rows(const ad_array *array,
-                                         const struct ArrowArray *node,
-                                         const ad_type *type, int64_t offset,
-                                         int64_t length, int64_t *first,
-                                         int64_t *row_size, ad_error *err);
-
-/* --- the two cases of ad_tensor_from_array ------------------------------- */
-
-/* Anything but a batch (bridge/column.c). */
-AD_MUST_CHECK ad_status ad_column_to_tensor(const ad_array *array,
-                                            const ad_bridge_options *options,
-                                            ad_tensor_value *out,
-                                            ad_error *err);
-
-/* A struct whose columns have one element type, as a matrix of the shape
- * (rows, columns) (bridge/matrix.c). */
-AD_MUST_CHECK ad_status ad_batch_to_tensor(const ad_array *batch,
-                                           const ad_bridge_options *options,
-                                           ad_tensor_value *out,
-                                           ad_error *err);
-
 #endif /* AD_BRIDGE_FLATTEN_H */

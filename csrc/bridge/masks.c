@@ -15,7 +15,7 @@
 
 static const char operation[] = "making a validity bitmap";
 
-/* --- masks -------------------------------------------------------------- */
+/* --- masks --------------------------------------------------------------- */
 
 #define PACKED_HINT                                                           \
     "bits that are packed already are passed as an array of bools: "          \

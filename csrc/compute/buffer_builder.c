@@ -33,8 +33,9 @@ open_runtime(ad_builder *self, ad_error *err)
     return AD_OK;
 }
 
-ad_status
-ad_builder_keep(ad_builder *self, ad_owner *owner, ad_error *err)
+/* Keeps another owner until the end. Steals the reference, also on failure. */
+static ad_status
+keep(ad_builder *self, ad_owner *owner, ad_error *err)
 {
     ad_status status = ad_list_reserve(&self->allocations, 1, err);
     if (status != AD_OK) {
@@ -57,7 +58,7 @@ ad_builder_allocate(ad_builder *self, int64_t nbytes, void **out,
     AD_RETURN_IF_ERR(
         ad_session_allocate(&self->session, nbytes, out, &owner, err));
     self->nbytes += nbytes;
-    return ad_builder_keep(self, owner, err);
+    return keep(self, owner, err);
 }
 
 ad_status
@@ -97,15 +98,6 @@ ad_builder_bytes(ad_builder *self, const void *source, int64_t from,
 }
 
 ad_status
-ad_builder_upload(ad_builder *self, const void *source, void *target,
-                  int64_t to, int64_t nbytes, ad_error *err)
-{
-    const ad_context host = {.device = AD_CPU};
-    return copy_from(self, ad_span_at(host, source, 0), target, to, nbytes,
-                     err);
-}
-
-ad_status
 ad_builder_read(ad_builder *self, const void *source, int64_t from,
                 int64_t nbytes, void *out, ad_error *err)
 {
@@ -123,7 +115,7 @@ ad_builder_share(ad_builder *self, ad_owner *owner, ad_error *err)
     if (self->session.backend != NULL) {
         self->session.progress = AD_SESSION_BEGUN;
     }
-    return ad_builder_keep(self, ad_owner_ref(owner), err);
+    return keep(self, ad_owner_ref(owner), err);
 }
 
 ad_status

@@ -30,10 +30,6 @@ typedef struct ad_builder {
  * allocation on. Waits for no event. */
 ad_builder ad_builder_on_host(ad_device device);
 
-/* Keeps another owner until the end. Steals the reference, also on failure. */
-AD_MUST_CHECK ad_status ad_builder_keep(ad_builder *self, ad_owner *owner,
-                                        ad_error *err);
-
 /* Allocates memory on the session's target; NULL for 0 bytes. */
 AD_MUST_CHECK ad_status ad_builder_allocate(ad_builder *self, int64_t nbytes,
                                             void **out, ad_error *err);
@@ -50,12 +46,6 @@ AD_MUST_CHECK ad_status ad_builder_bytes(ad_builder *self, const void *source,
                                          int64_t from, void *target,
                                          int64_t to, int64_t nbytes,
                                          ad_error *err);
-
-/* Copies host memory to `target`. The copy may read `source` until the builder
- * is finished: the caller keeps it (ad_builder_keep). */
-AD_MUST_CHECK ad_status ad_builder_upload(ad_builder *self, const void *source,
-                                          void *target, int64_t to,
-                                          int64_t nbytes, ad_error *err);
 
 /* Reads `nbytes` bytes of the session's device to `out`, after all work so
  * far. Blocks. */

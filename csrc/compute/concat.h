@@ -7,7 +7,7 @@
 #include "order/streams.h"
 
 /* Joins the rows of all `n` arrays (at least one) in new memory. Only the data
- * of views (string_view, ...) are shared. All arrays must have the layout of
+ * of views (string_view, ...) on the host are shared. All arrays must have the layout of
  * `schema`, which becomes the type of the result. Dictionaries that differ are
  * unified by value. Those of nested values are shared if all arrays have the
  * same buffers of them, and concatenated otherwise: the result's dictionary
@@ -19,11 +19,11 @@
  *
  * On a device the work is done on `stream` (NULL: none was given), after all
  * events, and the result carries an event. The host reads the first and the
- * last offset of each array, and which runs hold its rows. Kernels check the
- * other offsets, run ends, views, and the offsets of unions; the host waits
- * for them. Arrays with dictionaries in different memory are joined on the
- * host and copied back, which blocks. List views are not checked, nor are the
- * indices of a dictionary that all arrays share.
+ * last offset of each array. Kernels check the other offsets; the host waits
+ * for them. Views, list views, dense unions, run ends, and dictionaries in
+ * different memory are rare there: these arrays are joined on the host and
+ * copied back, which blocks. The indices of a dictionary that all arrays share
+ * are not checked.
  *
  * AD_ERR_EXCHANGE: "device" if the arrays are on several devices, "size" if
  * offsets, indices or run ends would not fit their type, "dtype" if ordered

@@ -1,7 +1,6 @@
 #include "compute/run_end.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "compute/bits.h"
 #include "model/type.h"
@@ -65,9 +64,6 @@ resolve(ad_builder *builder, const ad_array *view, int64_t width,
             read_run_end(builder, ends, width, found->bad - 1, &end, err));
         return fail_run_end(end, before, err);
     }
-    if (view->length == 0) {
-        return AD_OK;
-    }
     if (found->last == 0) {
         AD_RETURN_IF_ERR(
             read_run_end(builder, ends, width, ends->length - 1, &end, err));
@@ -115,79 +111,43 @@ find_on_host(const ad_array *view, int64_t width, found_ends *out)
 }
 
 static ad_status
-launch_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
-           void *results, ad_error *err)
+find_on_device(ad_builder *builder, const ad_array *view, int64_t width,
+               found_ends *out, ad_error *err)
 {
-    int64_t size = (int64_t)sizeof(found_ends);
-    AD_RETURN_IF_ERR(ad_copy_bits(&builder->session, NULL, 0, results, 0,
-                                  8 * size * (int64_t)n, AD_BITS_ZEROS, err));
-    for (size_t v = 0; v < n; v++) {
-        const ad_array *view = &views[v];
-        const struct ArrowArray *ends = view->node->children[0];
-        const ad_launch launch = {
-            .kernel = AD_KERNEL_FIND_RUNS,
-            .source.offset = (uint64_t)(ends->offset * width),
-            .target.offset = v * sizeof(found_ends),
-            .length = view->length > 0 ? ends->length : 0,
-            .numbers = {width, view->offset, view->offset + view->length},
-        };
-        AD_RETURN_IF_ERR(ad_session_kernel(&builder->session, ends->buffers[1],
-                                           results, launch, err));
-    }
-    return AD_OK;
-}
-
-static ad_status
-find_on_device(ad_builder *builder, const ad_array *views, size_t n,
-               int64_t width, found_ends *out, ad_error *err)
-{
-    int64_t nbytes = (int64_t)(n * sizeof(*out));
-    void *results;
-    AD_RETURN_IF_ERR(ad_builder_allocate(builder, nbytes, &results, err));
-    AD_RETURN_IF_ERR(launch_all(builder, views, n, width, results, err));
-    return ad_builder_read(builder, results, 0, nbytes, out, err);
-}
-
-static ad_status
-find_all(ad_builder *builder, const ad_array *views, size_t n, int64_t width,
-         found_ends *out, ad_error *err)
-{
-    if (builder->session.backend != NULL) {
-        return find_on_device(builder, views, n, width, out, err);
-    }
-    for (size_t v = 0; v < n; v++) {
-        out[v] = (found_ends){0, 0, 0};
-        if (views[v].length > 0) {
-            find_on_host(&views[v], width, &out[v]);
-        }
-    }
-    return AD_OK;
+    const struct ArrowArray *ends = view->node->children[0];
+    int64_t nbytes = (int64_t)sizeof(*out);
+    void *found;
+    const ad_launch launch = {
+        .kernel = AD_KERNEL_FIND_RUNS,
+        .source.offset = (uint64_t)(ends->offset * width),
+        .length = ends->length,
+        .numbers = {width, view->offset, view->offset + view->length},
+    };
+    AD_RETURN_IF_ERR(ad_builder_allocate(builder, nbytes, &found, err));
+    AD_RETURN_IF_ERR(ad_copy_bits(&builder->session, NULL, 0, found, 0,
+                                  8 * nbytes, AD_BITS_ZEROS, err));
+    AD_RETURN_IF_ERR(ad_session_kernel(&builder->session, ends->buffers[1],
+                                       found, launch, err));
+    return ad_builder_read(builder, found, 0, nbytes, out, err);
 }
 
 ad_status
-ad_find_run_ends(ad_builder *builder, const ad_array *views, size_t n,
-                 ad_run_ends *out, ad_error *err)
+ad_find_run_ends(ad_builder *builder, const ad_array *view, ad_run_ends *out,
+                 ad_error *err)
 {
     int64_t width;
-    bool any_rows = false;
-    for (size_t v = 0; v < n; v++) {
-        any_rows |= views[v].length > 0;
-        out[v] = (ad_run_ends){0, 0};
-    }
-    if (!any_rows) {
+    found_ends found;
+    *out = (ad_run_ends){0, 0};
+    if (view->length == 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_run_end_width(views[0].schema, &width, err));
-    found_ends *all = malloc(n * sizeof(*all));
-    if (all == NULL) {
-        return ad_fail_memory(err, n * sizeof(*all));
+    AD_RETURN_IF_ERR(ad_run_end_width(view->schema, &width, err));
+    if (builder->session.backend == NULL) {
+        find_on_host(view, width, &found);
+    } else {
+        AD_RETURN_IF_ERR(find_on_device(builder, view, width, &found, err));
     }
-    ad_status status = find_all(builder, views, n, width, all, err);
-    for (size_t v = 0; status == AD_OK && v < n; v++) {
-        status = resolve(builder, &views[v], width, &all[v], &out[v], err);
-    }
-    free(all);
-    return status;
+    return resolve(builder, view, width, &found, out, err);
 }
 
 /* --- writing run ends ---------------------------------------------------- */

@@ -16,12 +16,11 @@ typedef struct ad_run_ends {
 AD_MUST_CHECK ad_status ad_run_end_width(ad_schema schema, int64_t *out,
                                          ad_error *err);
 
-/* Finds the runs that hold the rows of each of `n` run-end encoded arrays; no
- * runs for an array without rows. On a device a kernel checks all run ends,
- * and the host waits once for all arrays. AD_ERR_ARROW: the run ends do not
- * increase, or end before the last row. */
+/* Finds the runs that hold the rows of a run-end encoded array; no runs if it
+ * has no rows. On a device a kernel checks all run ends, and the host waits.
+ * AD_ERR_ARROW: the run ends do not increase, or end before the last row. */
 AD_MUST_CHECK ad_status ad_find_run_ends(ad_builder *builder,
-                                         const ad_array *views, size_t n,
+                                         const ad_array *view,
                                          ad_run_ends *out, ad_error *err);
 
 /* Writes the ends of `runs` to integer `to` and the following ones of

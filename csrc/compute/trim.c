@@ -162,7 +162,7 @@ take_run_ends(job *self, ad_mapped_node *node, ad_error *err)
     void *ends;
     AD_RETURN_IF_ERR(
         open_session(self, view->node->children[0]->buffers[1], err));
-    AD_RETURN_IF_ERR(ad_find_run_ends(&self->builder, view, 1, &runs, err));
+    AD_RETURN_IF_ERR(ad_find_run_ends(&self->builder, view, &runs, err));
     AD_RETURN_IF_ERR(ad_run_end_width(view->schema, &width, err));
     AD_RETURN_IF_ERR(
         ad_builder_allocate(&self->builder, runs.n * width, &ends, err));

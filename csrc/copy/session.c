@@ -1,11 +1,11 @@
 #include "copy/session.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/wait.h"
 #include "copy/copy.h"
-#include "copy/staging.h"
 #include "order/device_memory.h"
 #include "order/device_owner.h"
 #include "base/owner.h"
@@ -53,6 +53,157 @@ ad_session_is_via_host(ad_device source, ad_device target)
 {
     return !ad_is_host_memory(source) && !is_cpu(target) &&
            ad_backend_for(source.type) != ad_backend_for(target.type);
+}
+
+/* --- staging buffers ----------------------------------------------------- */
+
+/* A copy from the host reads a staging buffer and not the memory of the user,
+ * which may change. Many small copies to the host write a staging buffer
+ * together, as do copies ahead of their consumer; the host reads it when they
+ * are done. Where the runtime would wait for the stream in order to stage
+ * pageable memory itself (AD_CAP_STAGES), large buffers are pinned; the
+ * backend keeps their memory for the next copies. The newest buffer owns those
+ * before it. They are released after the copies. */
+typedef struct ad_staging_buffer {
+    ad_owner base;
+    struct ad_staging_buffer *next;
+    void *data;
+    size_t nbytes;
+    ad_context context; /* of pinned memory; AD_CPU: malloc */
+} staging_buffer;
+
+/* The most bytes of pinned staging buffers at one time. */
+#define STAGING_MAX ((size_t)256 << 20)
+
+static atomic_size_t n_pinned; /* bytes in use */
+
+/* The type of the runtime's pinned memory, or 0. */
+static int32_t
+pinned_type(const struct ad_backend *backend)
+{
+    const uint32_t wanted = AD_HOST_READS | AD_NO_STREAMS;
+    const int32_t *type = backend->device_types;
+    while (*type != 0 && (ad_device_traits(*type) & wanted) != wanted) {
+        type++;
+    }
+    return *type;
+}
+
+static bool
+allocate_pinned(staging_buffer *self, ad_context context)
+{
+    const struct ad_backend *backend = ad_backend_for(context.device.type);
+    self->context = context;
+    self->context.device.type = pinned_type(backend);
+    if ((backend->capabilities & AD_CAP_STAGES) == 0 ||
+        self->context.device.type == 0 || self->nbytes > STAGING_MAX) {
+        return false;
+    }
+    size_t before = atomic_fetch_add(&n_pinned, self->nbytes);
+    bool is_there = false;
+    if (before <= STAGING_MAX - self->nbytes) {
+        void *saved = ad_wait_begin();
+        is_there = backend->allocate(self->context, (ad_stream){0},
+                                     self->nbytes, &self->data, NULL) == AD_OK;
+        ad_wait_end(saved);
+    }
+    if (!is_there) {
+        atomic_fetch_sub(&n_pinned, self->nbytes);
+    }
+    return is_there;
+}
+
+/* False where the runtime permits no call on this thread. */
+static bool
+free_pinned(const staging_buffer *self)
+{
+    if (!ad_backend_is_forked(self->context.device.type) &&
+        !ad_device_memory_free(self->context, (ad_stream){0}, self->data,
+                               self->nbytes)) {
+        return false;
+    }
+    atomic_fetch_sub(&n_pinned, self->nbytes);
+    return true;
+}
+
+static void
+staging_destroy(ad_owner *base)
+{
+    for (staging_buffer *self = (staging_buffer *)base; self != NULL;) {
+        staging_buffer *next = self->next;
+        if (ad_device_equal(self->context.device, AD_CPU)) {
+            free(self->data);
+        } else if (!free_pinned(self)) {
+            ad_release_elsewhere(&self->base, self->context);
+            return;
+        }
+        free(self);
+        self = next;
+    }
+}
+
+static const ad_owner_ops staging_ops = {.destroy = staging_destroy,
+                                         .name = "staging buffer"};
+
+/* NULL where there is no memory. */
+static staging_buffer *
+add_staging(staging_buffer **newest, ad_context context, size_t nbytes,
+            bool may_be_pinned, bool may_be_pageable)
+{
+    staging_buffer *self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return NULL;
+    }
+    *self = (staging_buffer){.next = *newest, .nbytes = nbytes};
+    if (!may_be_pinned || !allocate_pinned(self, context)) {
+        self->context = (ad_context){.device = AD_CPU};
+        self->data = may_be_pageable ? malloc(nbytes) : NULL;
+    }
+    if (self->data == NULL) {
+        free(self);
+        return NULL;
+    }
+    ad_owner_init(&self->base, &staging_ops);
+    *newest = self;
+    return self;
+}
+
+/* The memory of a new pinned buffer, or NULL where there is none. */
+static void *
+staging_pinned(staging_buffer **newest, ad_context context, size_t nbytes)
+{
+    staging_buffer *added = add_staging(newest, context, nbytes, true, false);
+    return added != NULL ? added->data : NULL;
+}
+
+static void
+read_rows(const staging_buffer *self, ad_block_copy *copy)
+{
+    const char *source = (const char *)copy->source.data + copy->source.offset;
+    for (size_t i = 0; i < copy->height; i++) {
+        memcpy((char *)self->data + i * copy->width,
+               source + i * copy->source_pitch, copy->width);
+    }
+    copy->source.data = self->data;
+    copy->source.offset = 0;
+    copy->source_pitch = copy->width;
+}
+
+/* Copies the bytes that `copy`, in `context`, reads from host memory to a new
+ * buffer, and changes *copy to read them there. With `is_optional` only a
+ * pinned buffer serves, and without one *copy stays as it is. */
+static ad_status
+copy_to_staging(staging_buffer **newest, ad_context context,
+                ad_block_copy *copy, bool is_optional, ad_error *err)
+{
+    const size_t nbytes = copy->width * copy->height;
+    const staging_buffer *added = add_staging(
+        newest, context, nbytes, nbytes > AD_STAGED_AT_ONCE, !is_optional);
+    if (added == NULL) {
+        return is_optional ? AD_OK : ad_fail_memory(err, nbytes);
+    }
+    read_rows(added, copy);
+    return AD_OK;
 }
 
 /* --- contexts ------------------------------------------------------------ */
@@ -458,8 +609,8 @@ stage(ad_session *self, ad_block_copy *copy, ad_error *err)
         AD_RETURN_IF_ERR(query_stream(self, err));
     }
     return self->reading != AD_READS_FREELY && self->activity == AD_STREAM_BUSY
-               ? ad_staging_add(&self->staging, self->on.context, copy,
-                                self->reading == AD_READS_PAGEABLE, err)
+               ? copy_to_staging(&self->staging, self->on.context, copy,
+                                 self->reading == AD_READS_PAGEABLE, err)
                : AD_OK;
 }
 
@@ -608,8 +759,8 @@ void *
 ad_session_pinned(ad_session *self, int64_t nbytes)
 {
     return self->backend != NULL && is_cpu(self->memory.device)
-               ? ad_staging_pinned(&self->staging, self->on.context,
-                                   (size_t)nbytes)
+               ? staging_pinned(&self->staging, self->on.context,
+                                (size_t)nbytes)
                : NULL;
 }
 

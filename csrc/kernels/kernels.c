@@ -304,8 +304,6 @@ static const struct {
     ROW(GATHER, gather, 0, 1 << 20),
     ROW(CHECK_OFFSETS, check_offsets, 0, 1 << 18),
     ROW(ADD, add, 0, 1 << 20),
-    ROW(REBASE_VIEWS, rebase_views, 1, 1 << 20),
-    ROW(REBASE_OFFSETS, rebase_offsets, 4, 1 << 20),
     ROW(FIND_RUNS, find_runs, 0, 1 << 18),
     ROW(REDUCE, reduce, 64, AD_FEW_RESULTS),
 #undef ROW
@@ -370,7 +368,6 @@ ad_launch_source_size(const ad_launch *launch)
     int64_t n = launch->length;
     switch (launch->kernel) {
         case AD_KERNEL_PACK_BITS:
-        case AD_KERNEL_REBASE_OFFSETS:
             return (size_t)n;
         case AD_KERNEL_GATHER:
             return (size_t)gathered_size(launch);
@@ -381,40 +378,18 @@ ad_launch_source_size(const ad_launch *launch)
             return (size_t)(n * p[0]);
         case AD_KERNEL_REDUCE:
             return (size_t)n * sizeof(int64_t);
-        case AD_KERNEL_REBASE_VIEWS:
-            return (size_t)(n * 16);
         default:
             return (size_t)ad_bitmap_bytes(launch->bit_offset + n);
     }
-}
-
-/* Size of the target up to the end of the rows, or of the int64 for errors if
- * that is later. A table, if there is one, is before that int64. */
-static size_t
-size_with_error(const ad_launch *launch, int64_t rows)
-{
-    int64_t end = launch->numbers[2] + (int64_t)sizeof(int64_t) -
-                  (int64_t)launch->target.offset;
-    return (size_t)(end > rows ? end : rows);
 }
 
 size_t
 ad_launch_values_size(const ad_launch *launch)
 {
     const int64_t *p = launch->numbers;
-    int64_t n = launch->length;
-    switch (launch->kernel) {
-        case AD_KERNEL_FILL_NULLS:
-            return p[1] == 1 ? (size_t)(n * p[0]) : 0;
-        case AD_KERNEL_REBASE_VIEWS:
-            return launch->bit_offset < 0
-                       ? 0
-                       : (size_t)ad_bitmap_bytes(launch->bit_offset + n);
-        case AD_KERNEL_REBASE_OFFSETS:
-            return (size_t)(n * 4);
-        default:
-            return 0;
-    }
+    return launch->kernel == AD_KERNEL_FILL_NULLS && p[1] == 1
+               ? (size_t)(launch->length * p[0])
+               : 0;
 }
 
 size_t
@@ -435,10 +410,6 @@ ad_launch_target_size(const ad_launch *launch)
             return (size_t)(n * p[3]);
         case AD_KERNEL_ADD:
             return (size_t)(n * p[0]);
-        case AD_KERNEL_REBASE_VIEWS:
-            return size_with_error(launch, n * 16);
-        case AD_KERNEL_REBASE_OFFSETS:
-            return size_with_error(launch, n * 4);
         case AD_KERNEL_FIND_RUNS:
             return 3 * sizeof(int64_t);
         default: /* one number per work item */

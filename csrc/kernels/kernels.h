@@ -52,19 +52,6 @@ typedef enum ad_kernel {
      * integers are signed, of 2 bytes at least, and values above p2 are
      * clamped to p2. */
     AD_KERNEL_ADD,
-    /* target[i] = source[i], views of 16 bytes. In views of more than 12
-     * bytes, p1 is added to the index of the buffer. If that index is not in
-     * [0, p0), p3 + i is written to the int64 at byte p2 of the target,
-     * whatever its offset; of several such i, any one. But if bit (bit_offset
-     * + i) of `values` is 0, the view becomes 0 instead. bit_offset -1 means
-     * that there are no such bits. */
-    AD_KERNEL_REBASE_VIEWS,
-    /* target[i] = values[i] + the addend of type id source[i]. The values are
-     * int32 offsets into the child of the type id, a byte. At byte p1 of the
-     * target (whatever the offset) there is a table with two uint32 for each
-     * id in [0, p0): the limit of the offset (0: no such id), and the addend.
-     * Errors are written as by AD_KERNEL_REBASE_VIEWS. */
-    AD_KERNEL_REBASE_OFFSETS,
     /* Source has run ends of p0 (2, 4 or 8) bytes. Three int64 of the target,
      * aligned to 8 bytes, are written if there is such a run: 1 + the index of
      * any run that does not end after the previous one (the first run: after

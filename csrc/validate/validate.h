@@ -37,7 +37,7 @@
  * fault.
  *
  * Blocks, after waiting for the event. Device memory that the host cannot
- * access is read back in pieces of AD_PIECE bytes; bytes that no rule concerns
+ * access is read back in pieces of 1 MiB; bytes that no rule concerns
  * are not read. Fails during graph capture. */
 AD_MUST_CHECK ad_status ad_array_validate_full(const ad_array *array,
                                                ad_error *err);

@@ -2,7 +2,7 @@
 
 #include "order/device_memory.h"
 
-#include "copy/staging.h"
+#include "copy/session.h"
 #include "order/deferred_release.h"
 #include "order/streams.h"
 #include "owners.h"
@@ -193,17 +193,18 @@ test_memory_is_freed_later_where_no_call_is_permitted(void)
 static void
 test_staging_is_freed_later_where_no_call_is_permitted(void)
 {
-    const size_t third = AD_STAGING_MAX / 3;
+    const int64_t third = ((int64_t)256 << 20) / 3; /* of the most */
     mock_reset();
     for (int i = 0; i < 2; i++) {
-        ad_staging_buffer *newest = NULL;
+        ad_session session = {.backend = ad_backend_for(IN_ORDER),
+                              .on = *ON(IN_ORDER, 0, S)};
+        session.memory.device = AD_CPU;
         long before = mock_live_memory();
         for (int j = 0; j < 3; j++) {
-            CHECK(ad_staging_pinned(&newest, CONTEXT(IN_ORDER, 0), third) !=
-                  NULL);
+            CHECK(ad_session_pinned(&session, third) != NULL);
         }
         mock_set_refusing(true);
-        ad_owner_unref(&newest->base);
+        ad_owner_unref(ad_session_take_staging(&session));
         mock_set_refusing(false);
         wait_for_live_memory(before);
     }

@@ -9,7 +9,6 @@
 
 #include "async_ends.h"
 #include "async/pump.h"
-#include "async/consumer_queue.h"
 #include "base/process.h"
 
 #define PATIENCE_MS 20000

@@ -450,12 +450,6 @@ def kernel_uses():
     masked = ad.Array.from_buffers("int8", ones.shape[0], [ones, ones])
     matrix = ad.tensor(np.ones((n, 4), "u1")).to("cuda:0")
     words = column(["more than twelve bytes"] * 100, pa.string())
-    views = column(["more than twelve bytes"] * 100, pa.string_view())
-    offsets = pa.array(range(100), pa.int32())
-    union = pa.UnionArray.from_dense(
-        pa.array([0] * 100, pa.int8()), offsets, [pa.array(range(100))]
-    )
-    union = ad.array(union).to("cuda:0")
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 100], pa.int32()), pa.array([1, 2]))
     runs = ad.array(runs).to("cuda:0")
     return [
@@ -466,8 +460,6 @@ def kernel_uses():
         lambda: ad.tensor(matrix, order="F", copy=True),
         masked.count_nulls,
         lambda: ad.concat([words, words]),
-        lambda: ad.concat([views, views]),
-        lambda: ad.concat([union, union]),
         lambda: runs[3:].compact(),
     ]
 

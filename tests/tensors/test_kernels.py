@@ -13,7 +13,7 @@ from loops import looped
 
 import compiler
 
-UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD, VIEWS, OFFSETS, RUNS, REDUCE = range(12)
+UNPACK, COUNT, PACK, COPY, FILL, GATHER, CHECK, ADD, RUNS, REDUCE = range(10)
 BITS_COPY, BITS_AND, BITS_ONES, BITS_ZEROS = range(4)
 LENGTHS = [1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 500, 1023, 1031, 4096, 5001]
 
@@ -351,90 +351,33 @@ def test_host_add_stops_at_limit(runner, dtype, n_items):
         assert np.array_equal(target, clipped_sum(numbers, int(most), delta))
 
 
-class Pointing:
-    """Rows with offsets or views, the result of a kernel on them, and a fault in one row."""
-
-    N = 500
-
-    def __init__(self, seed=0):
-        rng = np.random.default_rng(seed)
-        self.views = rng.integers(0, 9, (self.N, 4)).astype("i4")
-        self.views[:, 0] = rng.choice([0, 12, 13, 400, 2**31 - 1, -1], self.N)
-        self.raised = self.views.copy()
-        self.raised[self.views[:, 0] > 12, 2] += 77
-        self.long = int(np.flatnonzero(self.views[:, 0] > 12)[50])
-        self.limits = np.array([[100, 7], [0, 0], [0x80000000, 0], [1, 2**31 - 1]], "u4")
-        self.ids = rng.choice([0, 2, 3], self.N).astype("i1")
-        self.offsets = np.where(self.ids == 3, 0, rng.integers(0, 100, self.N)).astype("i4")
-        self.offsets[self.ids == 2] += 2**31 - 100
-        self.added = self.offsets + np.choose(self.ids, [7, 0, 0, 2**31 - 1]).astype("i4")
-        self.ends = np.cumsum(rng.integers(1, 4, self.N))
-
-    def target(self, rows):
-        """Returns the target (rows, table, space for a fault) and the launch parameters."""
-        rows = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
-        behind = np.concatenate([self.limits.view(np.uint8).reshape(-1), np.zeros(8, np.uint8)])
-        return np.concatenate([rows, behind]), rows.size, rows.size + self.limits.nbytes
-
-    def check_views(self, launch):
-        """`launch(kernel, source, target, numbers, length, values, bits)` returns the target."""
-        valid = np.full(self.N, 1, np.uint8)
-        valid[self.long] = 0
-        bitmap = np.packbits(np.concatenate([[0] * 3, valid]), bitorder="little")
-        for bad, bits in ((None, -1), (None, 3), (9, -1), (-1, -1), (9, 3)):
-            views, raised, told = self.views.copy(), self.raised.copy(), 0
-            if bad is not None:
-                views[self.long, 2] = raised[self.long, 2] = bad
-                raised[self.long] *= bits < 0
-                told = 1000 + self.long if bits < 0 else 0
-            target, _, fault = self.target(np.zeros_like(views))
-            values = bitmap if bits >= 0 else None
-            found = launch(VIEWS, views, target, [9, 77, fault, 1000], self.N, values, bits)
-            assert np.array_equal(found[: views.nbytes], raised.view(np.uint8).reshape(-1))
-            assert found[fault : fault + 8].view("i8")[0] == told
-
-    def check_offsets(self, launch):
-        for row, id, offset in ((0, 0, 100), (3, 0, -1), (7, 1, 0), (9, 4, 0), (11, -1, 0)):
-            for is_bad in (False, True):
-                ids, offsets = self.ids.copy(), self.offsets.copy()
-                if is_bad:
-                    ids[row], offsets[row] = id, offset
-                target, table, fault = self.target(np.zeros_like(offsets))
-                found = launch(OFFSETS, ids, target, [4, table, fault, 1], self.N, offsets)
-                right = np.arange(self.N) != (row if is_bad else -1)
-                assert np.array_equal(found[: offsets.nbytes].view("i4")[right], self.added[right])
-                told = found[fault : fault + 8].view("i8")[0]
-                assert told == (1 + row if is_bad else 0)
-
-    def check_run_ends(self, launch):
-        for dtype in ("i2", "i4", "i8"):
-            ends = self.ends.astype(dtype)
-            last = int(ends[-1])
-            for first, stop in ((0, 1), (0, last), (5, 6), (37, last - 9), (last - 1, last)):
-                found = launch(RUNS, ends, np.zeros(3, "i8"), [ends.itemsize, first, stop], self.N)
-                expected = [np.searchsorted(ends, first, "right"), np.searchsorted(ends, stop)]
-                assert found.view("i8").tolist() == [0, *(np.array(expected) + 1)]
-            found = launch(RUNS, ends, np.zeros(3, "i8"), [ends.itemsize, 3, last + 1], self.N)
-            assert found.view("i8")[2] == 0
-            for row in (0, 1, self.N - 1):
-                bad = ends.copy()
-                bad[row] = ends[row - 1] if row > 0 else 0
-                found = launch(RUNS, bad, np.zeros(3, "i8"), [ends.itemsize, 0, 1], row + 1)
-                assert found.view("i8")[0] == row + 1
-
-    ALL = (check_views, check_offsets, check_run_ends)
+def check_run_ends(launch):
+    """`launch(source, target, numbers, length)` returns the target."""
+    n = 500
+    for dtype in ("i2", "i4", "i8"):
+        ends = np.cumsum(np.random.default_rng(0).integers(1, 4, n)).astype(dtype)
+        last = int(ends[-1])
+        for first, stop in ((0, 1), (0, last), (5, 6), (37, last - 9), (last - 1, last)):
+            found = launch(ends, np.zeros(3, "i8"), [ends.itemsize, first, stop], n)
+            expected = [np.searchsorted(ends, first, "right"), np.searchsorted(ends, stop)]
+            assert found.view("i8").tolist() == [0, *(np.array(expected) + 1)]
+        found = launch(ends, np.zeros(3, "i8"), [ends.itemsize, 3, last + 1], n)
+        assert found.view("i8")[2] == 0
+        for row in (0, 1, n - 1):
+            bad = ends.copy()
+            bad[row] = ends[row - 1] if row > 0 else 0
+            found = launch(bad, np.zeros(3, "i8"), [ends.itemsize, 0, 1], row + 1)
+            assert found.view("i8")[0] == row + 1
 
 
-@pytest.mark.parametrize("check", Pointing.ALL)
 @pytest.mark.parametrize("n_items", [1, 3, 256])
-def test_host_rows_with_offsets_or_views(runner, guarded, check, n_items):
-    def launch(kernel, source, target, numbers, length, values=None, bits=0):
+def test_host_finds_runs(runner, guarded, n_items):
+    def launch(source, target, numbers, length):
         source = guarded.end(source.view(np.uint8).reshape(-1))
-        how = {"length": length, "items": n_items, "values": values, "bits": bits}
-        run(runner, kernel, source, target, numbers, **how)
+        run(runner, RUNS, source, target, numbers, length=length, items=n_items)
         return target
 
-    check(Pointing(), launch)
+    check_run_ends(launch)
 
 
 # --- every alignment ----------------------------------------------------------------------------
@@ -561,33 +504,6 @@ def align_runs(launch, n, source, target):
         expected = np.array(found, "i8")
         numbers = [ends.itemsize, first, stop]
         launch(RUNS, Placed(ends, source), Placed(np.zeros(3, "i8"), 8), expected, numbers)
-
-
-def align_views(launch, n, source, target):
-    views = random_bytes(n * 16, source).view("i4").reshape(n, 4)
-    views[:, 0] = np.arange(n) % 20
-    views[:, 2] = np.arange(n) % 4
-    raised = views.copy()
-    raised[views[:, 0] > 12, 2] += 9
-    fault = np.zeros(16 + (-target) % 8, "u1")
-    old = np.concatenate([np.zeros(n * 16, "u1"), fault])
-    expected = np.concatenate([raised.view("u1").reshape(-1), fault])
-    numbers = [4, 9, n * 16 + (-target) % 8, 1]
-    launch(VIEWS, Placed(views, source), Placed(old, target), expected, numbers, bits=-1)
-
-
-def align_offsets(launch, n, source, target):
-    ids = (np.arange(n) % 3).astype("i1")
-    offsets = np.arange(n, dtype="i4")
-    table = np.array([[n, 5], [n, 2**31], [n, 7]], "u4")
-    gap = np.zeros((-n * 4 - target) % 8, "u1")
-    behind = np.concatenate([gap, table.view("u1").reshape(-1), np.zeros(8, "u1")])
-    expected = (offsets + table[ids, 1]).astype("u4")
-    numbers = [3, n * 4 + gap.size, n * 4 + gap.size + table.nbytes, 1]
-    start = Placed(np.concatenate([np.zeros(n * 4, "u1"), behind]), target)
-    expected = np.concatenate([expected.view("u1"), behind])
-    values = Placed(offsets, source)
-    launch(OFFSETS, Placed(ids, (source + 3) % 16), start, expected, numbers, values=values)
 
 
 ALIGNED = [value for name, value in sorted(globals().items()) if name.startswith("align_")]
@@ -776,18 +692,10 @@ def test_opencl_offsets_and_sums(opencl, n_items):
         assert np.array_equal(found.view(dtype), clipped_sum(numbers, 100, -3))
 
 
-@pytest.mark.parametrize("check", Pointing.ALL)
 @pytest.mark.parametrize("n_items", [1, 77, 512])
-def test_opencl_rows_with_offsets_or_views(library, opencl, check, n_items):
-    """Everything that is counted from the target's first byte is 8 further on, as its rows are."""
+def test_opencl_finds_runs(opencl, n_items):
+    def launch(source, target, numbers, length):
+        how = {"length": length, "items": n_items}
+        return run_opencl(opencl, "ad_find_runs", source, target, numbers, **how)
 
-    def launch(kernel, source, target, numbers, length, values=None, bits=0):
-        if kernel == OFFSETS:
-            numbers = [numbers[0], numbers[1] + 8, numbers[2] + 8, numbers[3]]
-        elif kernel == VIEWS:
-            numbers = [*numbers[:2], numbers[2] + 8, numbers[3]]
-        name = library.helper_name(kernel).decode()
-        how = {"length": length, "items": n_items, "values": values, "bits": bits}
-        return run_opencl(opencl, name, source, target, numbers, **how)
-
-    check(Pointing(), launch)
+    check_run_ends(launch)

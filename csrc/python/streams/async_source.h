@@ -8,7 +8,7 @@
 #define AD_PYTHON_STREAMS_ASYNC_SOURCE_H
 
 #include "stream/array_stream.h"
-#include "async/consumer_queue.h"
+#include "async/consumer.h"
 #include "support/py_stream.h"
 
 /* Raises an error of the queue; an error of the producer with its complete

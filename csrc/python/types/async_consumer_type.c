@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "async/consumer_queue.h"
+#include "async/consumer.h"
 #include "python/types/array_stream_type.h"
 #include "python/streams/async_source.h"
 #include "support/args.h"

@@ -1,8 +1,12 @@
-/* Unifies dictionaries by value, on the host. */
+/* A hash table of words, which are numbered in the order of their first
+ * appearance. */
+#include "compute/unify.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/concat_join.h"
+#include "base/unaligned.h"
+#include "compute/bits.h"
 
 /* --- words --------------------------------------------------------------- */
 
@@ -53,7 +57,8 @@ static bool
 read_word(const ad_array *values, const ad_type *type, int64_t i, word *out)
 {
     static const char bits[] = {0, 1};
-    const void *validity = ad_concat_validity(values);
+    const void *validity =
+        values->null_count != 0 ? values->node->buffers[0] : NULL;
     int64_t row = values->offset + i;
     if (validity != NULL && !ad_bitmap_get(validity, row)) {
         *out = (word){NULL, -1};
@@ -89,7 +94,7 @@ hash_of(word key)
     return hash;
 }
 
-/* --- the union ----------------------------------------------------------- */
+/* --- unified dictionaries ------------------------------------------------ */
 
 /* A hash table with open addressing: slots hold 1 + the number of a word. */
 typedef struct table {
@@ -161,15 +166,17 @@ is_rising(const int64_t *numbers, int64_t n)
 /* Numbers the words of all parts. A word is new where its number is the count
  * of words so far. */
 static ad_status
-number_words(const ad_concat_node *at, const ad_type *type, table *words,
+number_words(const struct ArrowSchema *schema, const ad_array *views,
+             size_t n_views, const ad_type *type, table *words,
              int64_t *numbers, bool *is_possible, ad_error *err)
 {
-    bool is_ordered = at->schema.node->flags & ARROW_FLAG_DICTIONARY_ORDERED;
-    for (size_t v = 0; v < at->n; v++) {
-        int64_t length = at->parts[v].length;
+    const bool is_ordered = schema->flags & ARROW_FLAG_DICTIONARY_ORDERED;
+    for (size_t v = 0; v < n_views; v++) {
+        const ad_array part = ad_dictionary_of(&views[v]);
+        int64_t length = part.length;
         for (int64_t i = 0; i < length; i += N_AHEAD) {
             int64_t n = length - i < N_AHEAD ? length - i : N_AHEAD;
-            if (!number_some(&at->parts[v], type, i, n, words, numbers)) {
+            if (!number_some(&part, type, i, n, words, numbers)) {
                 *is_possible = false;
                 return AD_OK;
             }
@@ -189,8 +196,8 @@ number_words(const ad_concat_node *at, const ad_type *type, table *words,
 
 /* Sets *parts to the ranges of new words: at most one for each word. */
 static ad_status
-find_new(const ad_concat_node *at, const int64_t *numbers, int64_t n_words,
-         ad_array **parts, size_t *n_parts, ad_error *err)
+find_new(const ad_array *views, size_t n_views, const int64_t *numbers,
+         int64_t n_words, ad_array **parts, size_t *n_parts, ad_error *err)
 {
     int64_t n_new = 0;
     *n_parts = 0;
@@ -198,9 +205,9 @@ find_new(const ad_concat_node *at, const int64_t *numbers, int64_t n_words,
     if (*parts == NULL) {
         return ad_fail_memory(err, (size_t)n_words * sizeof(**parts));
     }
-    for (size_t v = 0; v < at->n; v++) {
-        const ad_array *view = &at->views[v];
-        int64_t n = at->parts[v].length;
+    for (size_t v = 0; v < n_views; v++) {
+        const ad_array *view = &views[v];
+        int64_t n = view->node->dictionary->length;
         for (int64_t i = 0; i < n; i++) {
             int64_t first = i;
             for (; i < n && numbers[i] == n_new; i++) {
@@ -214,18 +221,22 @@ find_new(const ad_concat_node *at, const int64_t *numbers, int64_t n_words,
         numbers += n;
     }
     if (*n_parts == 0) { /* no words at all */
-        (*parts)[(*n_parts)++] = at->parts[0];
+        (*parts)[(*n_parts)++] = ad_dictionary_of(&views[0]);
     }
     return AD_OK;
 }
 
-/* Words of no bytes are in no memory, so there may be any number of them. The
- * sizes below fit for up to as many. */
-#define MAX_WORDS ((size_t)1 << 56)
+void
+ad_unified_free(ad_unified *self)
+{
+    free(self->numbers);
+    free(self->parts);
+    *self = (ad_unified){0};
+}
 
 ad_status
-ad_concat_unify(const ad_concat_node *at, const ad_type *type, ad_unified *out,
-                ad_error *err)
+ad_unify(const struct ArrowSchema *schema, const ad_array *views,
+         size_t n_views, const ad_type *type, ad_unified *out, ad_error *err)
 {
     table words = {.mask = 15};
     size_t n = 0;
@@ -235,14 +246,11 @@ ad_concat_unify(const ad_concat_node *at, const ad_type *type, ad_unified *out,
                      type->layout == AD_LAYOUT_VIEWS ||
                      (type->layout == AD_LAYOUT_FIXED &&
                       (type->bit_width % 8 == 0 || type->bit_width == 1));
-    if (!has_words || at->schema.node->dictionary->dictionary != NULL) {
+    if (!has_words || schema->dictionary->dictionary != NULL) {
         return AD_OK;
     }
-    for (size_t v = 0; v < at->n; v++) {
-        n += (size_t)at->parts[v].length;
-        if (n > MAX_WORDS) {
-            return ad_concat_fail_size(at->schema, "the dictionaries", err);
-        }
+    for (size_t v = 0; v < n_views; v++) {
+        n += (size_t)views[v].node->dictionary->length;
     }
     while (words.mask < 2 * n) {
         words.mask = 2 * words.mask + 1;
@@ -253,23 +261,16 @@ ad_concat_unify(const ad_concat_node *at, const ad_type *type, ad_unified *out,
     ad_status status =
         out->numbers == NULL || words.words == NULL || words.slots == NULL
             ? ad_fail_memory(err, (words.mask + 1) * sizeof(*words.slots))
-            : number_words(at, type, &words, out->numbers, &is_possible, err);
+            : number_words(schema, views, n_views, type, &words, out->numbers,
+                           &is_possible, err);
     if (status == AD_OK && is_possible) {
-        status = find_new(at, out->numbers, words.n, &out->parts,
+        status = find_new(views, n_views, out->numbers, words.n, &out->parts,
                           &out->n_parts, err);
     }
     free(words.words);
     free(words.slots);
     if (status != AD_OK || !is_possible) {
-        ad_concat_unified_free(out);
+        ad_unified_free(out);
     }
     return status;
-}
-
-void
-ad_concat_unified_free(ad_unified *self)
-{
-    free(self->numbers);
-    free(self->parts);
-    *self = (ad_unified){0};
 }
