@@ -36,7 +36,7 @@ else:
 # The layers up to csrc/order, with CUDA as the only backend.
 CORE = (
     "base/*", "kernels/*", "device/*", "device/gpu/*",
-    "order/sync", "order/streams",
+    "order/sync", "order/streams", "order/deferred_release",
 )  # fmt: skip
 
 
