@@ -166,7 +166,9 @@ stop(void)
 static void
 wait_for_live_memory(long n)
 {
-    for (int i = 0; i < 10000 && mock_live_memory() != n; i++) {
+    for (int i = 0;
+         i < 10000 && (mock_live_memory() != n || ad_deferred_count() != 0);
+         i++) {
         rest(1);
     }
     CHECK_INT(mock_live_memory(), n);

@@ -125,7 +125,17 @@ CASES = {
         "any exchange *to* polars with `copy=False`": lambda: ad.convert(
             np.arange(3), class_of("polars", "Series"), copy=False
         ),
-        "`decimal256`, list views, run-end encoded data *to* polars": lambda: ad.convert(
+        "`decimal32` and `decimal64` in a frame or within nested types *to* polars": (
+            lambda: ad.convert(
+                pa.array([[1]], pa.list_(pa.decimal32(5))), class_of("polars", "Series")
+            )
+        ),
+        "unions *to* polars": lambda: ad.convert(
+            pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]),
+            class_of("polars", "Series"),
+        ),
+        "`decimal256`, a negative scale, list views, run-end encoded data, intervals of months or "
+        "days, binary and lists of size 0 *to* polars": lambda: ad.convert(
             pa.array([1, 2], pa.decimal256(50)), class_of("polars", "Series")
         ),
         "several chunks as one array, with `copy=False`": lambda: ad.array(
