@@ -401,18 +401,15 @@ copy_via_host(const ad_array *array, ad_device target,
     return status;
 }
 
-/* The end of the move settles the bits. */
+/* The end of the move settles the bits and reads the staging buffer. */
 static void
-hand_over_bits(job *self, ad_array_move *ahead)
+hand_over(job *self, ad_array_move *ahead)
 {
     ahead->bits = self->bits;
     self->bits = NULL;
-}
-
-/* The end of the move reads the staging buffer. */
-static void
-hand_over_staging(job *self, ad_array_move *ahead)
-{
+    if (self->pinned == NULL) {
+        return;
+    }
     ahead->staging = ad_session_take_staging(&self->session);
     ahead->from = self->pinned;
     ahead->to = self->plan.pieces.items[0].target;
@@ -466,10 +463,7 @@ copy_on_stream(const ad_array *array, ad_device target,
         ad_session_abandon(&self.session, array->memory.owner, self.host,
                            self.memory);
     } else if (ahead != NULL) {
-        hand_over_bits(&self, ahead);
-        if (self.pinned != NULL) {
-            hand_over_staging(&self, ahead);
-        }
+        hand_over(&self, ahead);
     }
     int64_t nbytes = self.nbytes;
     job_clear(&self);
