@@ -29,7 +29,7 @@ def test_int32_device_array(producer):
     stream, source = Stream(), Pinned(VALUES)
     memory = producer.allocate(VALUES.nbytes)
     assert memory
-    ask(cu.cuMemsetD8, memory, 0, VALUES.nbytes)
+    ask(cu.cuMemsetD8Async, memory, 0, VALUES.nbytes, stream.handle)
     ask(cu.cuStreamSynchronize, stream.handle)
     gate = Gate(stream.handle)
     ask(cu.cuMemcpyAsync, memory, int(source.pointer), VALUES.nbytes, stream.handle)
