@@ -109,7 +109,7 @@ def packages():
 
 def host_libraries(payload):
     for peer in (peer() for peer in PEERS):
-        if peer.module is not None:
+        if peer.module is not None and peer.by_default:
             library, _ = load(peer, payload, lambda text: None)
             yield library
 
@@ -122,7 +122,7 @@ def device_libraries(payload):
 
 
 def libraries():
-    """List every library of the matrix: its version, its devices, the protocols of its arrays."""
+    """List every library that the matrix tries by default: its version, its devices, the protocols of its arrays."""
     payload = Payload()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
