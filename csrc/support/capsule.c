@@ -9,12 +9,14 @@
 #include "support/errors.h"
 
 /* Does the capsule still have its name? A consumer that restores the name
- * after a failure may use a copy of it. */
+ * after a failure may use a copy of it. The name after consumption has another
+ * first letter. */
 static bool
 is_live(PyObject *capsule, const char *name)
 {
     const char *found = PyCapsule_GetName(capsule);
-    return found == name || (found != NULL && strcmp(found, name) == 0);
+    return found == name ||
+           (found != NULL && found[0] == name[0] && strcmp(found, name) == 0);
 }
 
 /* X(kind, struct, name, name after consumption (NULL: `release` tells), how to
