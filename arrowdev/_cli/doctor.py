@@ -122,7 +122,7 @@ def device_libraries(payload):
 
 
 def libraries():
-    """List every library that the matrix tries by default: its version, its devices, the protocols of its arrays."""
+    """List what the matrix tries by default: versions, devices, the protocols of their arrays."""
     payload = Payload()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
