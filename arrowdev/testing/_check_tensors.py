@@ -415,7 +415,9 @@ class Exchanged:
         out = c_void_p()
         if self.function(self.obj, ctypes.addressof(out)) != 0 or not out.value:
             raise BufferError("there is no tensor")
-        if DLManagedTensorVersioned.from_address(out.value).tensor.device.type != 1:
+        struct = DLManagedTensorVersioned.from_address(out.value)
+        if struct.tensor.device.type != 1:
+            _dlpack.delete(struct)
             raise BufferError("the memory is not the host's")
         return new_capsule(out.value, b"dltensor_versioned", None)
 

@@ -16,6 +16,7 @@ import pytest
 from broken_devices import Numbers
 from broken_ends import Host, OnDevice, Stream, Tensor
 from doc_examples import BLOCK, ROOT, STARTS_PROCESSES, compiled
+from stream_samples import wait_until
 from test_conformance import OURS, STANDING, rows
 
 import arrowdev as ad
@@ -47,6 +48,8 @@ def examples_on_a_device():
     names = vars(defined("testing.md", "Numbers"))["__init__"].__globals__
     for name in ("numbers", "queue", "device"):
         del names[name]
+    yield
+    gc.unfreeze()  # see find()
     gc.collect()
 
 
@@ -164,6 +167,17 @@ def test_order_and_lifetime_are_tried_on_the_device(name):
 def test_order_of_host_memory_is_not_tried(name):
     report = find(SOUND[name])
     assert "nothing tells when host memory is written" in report.untried["device.order"]
+
+
+@pytest.mark.parametrize("name", ["a tensor copied to a device", "a column copied to a device"])
+def test_a_check_leaves_no_memory_on_the_device(name):
+    with software_device() as device:
+        before = device.live().allocations
+    find(SOUND[name])
+    gc.unfreeze()
+    gc.collect()
+    with software_device() as device:
+        wait_until(lambda: device.live().allocations == before)
 
 
 # --- of other libraries ---------------------------------------------------------------
