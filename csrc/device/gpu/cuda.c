@@ -33,6 +33,22 @@ static const ad_symbol symbols[] = {
 #include "abi/cuda_api.def"
 };
 
+/* The exported names, for messages. */
+static const struct {
+#define AD_CUDA(member, exported, need, parameters) const char *member;
+#include "abi/cuda_api.def"
+} names = {
+#define AD_CUDA(member, exported, need, parameters) .member = exported,
+#include "abi/cuda_api.def"
+};
+
+/* The result of a call of the driver. */
+#define CUDA(member, ...)                                                     \
+    (ad_gpu_result)                                                           \
+    {                                                                         \
+        cuda.member(__VA_ARGS__), names.member                                \
+    }
+
 static const char *const sonames[] = {"libcuda.so.1", "libcuda.so", NULL};
 
 static const ad_library library = {
@@ -91,9 +107,9 @@ start_hint(int code)
 static ad_gpu_result
 start(int *n)
 {
-    ad_gpu_result result = {cuda.init(0), "cuInit"};
+    ad_gpu_result result = CUDA(init, 0);
     if (result.code == AD_GPU_SUCCESS) {
-        result = (ad_gpu_result){cuda.device_count(n), "cuDeviceGetCount"};
+        result = CUDA(device_count, n);
     }
     if (result.code == AD_GPU_NO_DEVICE) {
         *n = 0;
@@ -115,8 +131,7 @@ cuda_load(ad_error *err)
         }
     }
     for (int i = 0; i < n && result.code == AD_GPU_SUCCESS; i++) {
-        result = (ad_gpu_result){cuda.device_get(&devices[i].device, i),
-                                 "cuDeviceGet"};
+        result = CUDA(device_get, &devices[i].device, i);
     }
     if (result.code != AD_GPU_SUCCESS) {
         free(devices);
@@ -132,8 +147,7 @@ static ad_status
 cuda_describe(char *buffer, size_t size, ad_error *err)
 {
     int version = 0;
-    ad_gpu_result result = {cuda.driver_version(&version),
-                            "cuDriverGetVersion"};
+    ad_gpu_result result = CUDA(driver_version, &version);
     AD_RETURN_IF_ERR(ad_gpu_check(
         &ad_gpu_cuda, (ad_device){ARROW_DEVICE_CUDA, -1}, result, err));
     snprintf(buffer, size, "CUDA driver for CUDA %d.%d (%s)", version / 1000,
@@ -153,9 +167,8 @@ cuda_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 {
     const ad_device device = {ARROW_DEVICE_CUDA, id};
     AD_RETURN_IF_ERR(ad_gpu_check_id(&ad_gpu_cuda, device, err));
-    ad_gpu_result result = {
-        cuda.device_name(buffer, (int)size, devices[id].device),
-        "cuDeviceGetName"};
+    ad_gpu_result result =
+        CUDA(device_name, buffer, (int)size, devices[id].device);
     return ad_gpu_check(&ad_gpu_cuda, device, result, err);
 }
 
@@ -176,7 +189,7 @@ cuda_primary(int64_t id, void **out)
                                   memory_order_release);
         }
     }
-    return (ad_gpu_result){code, "cuDevicePrimaryCtxRetain"};
+    return (ad_gpu_result){code, names.primary_retain};
 }
 
 /* Is the primary context active, so that a retain does not create it? */
@@ -210,8 +223,7 @@ cuda_current(void **handle, int64_t *id)
 {
     int device;
     *id = -1;
-    ad_gpu_result result = {cuda.context_get_current(handle),
-                            "cuCtxGetCurrent"};
+    ad_gpu_result result = CUDA(context_get_current, handle);
     if (result.code != AD_GPU_SUCCESS || *handle == NULL) {
         return result;
     }
@@ -219,7 +231,7 @@ cuda_current(void **handle, int64_t *id)
     if (*id >= 0) {
         return result;
     }
-    result = (ad_gpu_result){cuda.context_device(&device), "cuCtxGetDevice"};
+    result = CUDA(context_device, &device);
     for (int i = 0; result.code == AD_GPU_SUCCESS && i < n_devices; i++) {
         if (devices[i].device == device) {
             *id = i;
@@ -270,7 +282,7 @@ context_for(ad_device device, void **out, int64_t *id, bool *is_current)
     *id = device.id;
     return device.id < n_devices
                ? cuda_primary(device.id, out)
-               : (ad_gpu_result){AD_GPU_INVALID_DEVICE, "cuDeviceGet"};
+               : (ad_gpu_result){AD_GPU_INVALID_DEVICE, names.device_get};
 }
 
 static ad_gpu_result
@@ -289,13 +301,11 @@ cuda_enter(ad_context context, ad_gpu_scope *scope)
     scope->entered = context;
     ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
     if (!is_current) {
-        result =
-            (ad_gpu_result){cuda.context_get_current(&now), "cuCtxGetCurrent"};
+        result = CUDA(context_get_current, &now);
         is_current = now == context.handle;
     }
     if (result.code == AD_GPU_SUCCESS && !is_current) {
-        result = (ad_gpu_result){cuda.context_push(context.handle),
-                                 "cuCtxPushCurrent_v2"};
+        result = CUDA(context_push, context.handle);
         scope->is_moved = result.code == AD_GPU_SUCCESS;
     }
     return result;
@@ -392,9 +402,7 @@ cuda_stream_context(ad_stream stream, ad_context hint, ad_context *out,
     void *handle = hint.handle;
     int64_t id = hint.device.id;
     if (!is_default) {
-        result = (ad_gpu_result){
-            cuda.stream_context((void *)stream.handle, &handle),
-            "cuStreamGetCtx"};
+        result = CUDA(stream_context, (void *)stream.handle, &handle);
         if (result.code == AD_GPU_SUCCESS) {
             result = device_of_context(handle, &id);
         }
@@ -540,7 +548,7 @@ cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
     }
     if (code != AD_GPU_SUCCESS) {
         return ad_gpu_fail(&ad_gpu_cuda, hint.device,
-                           (ad_gpu_result){code, "cuPointerGetAttributes"},
+                           (ad_gpu_result){code, names.pointer_attributes},
                            err);
     }
     int32_t type;
@@ -590,19 +598,14 @@ cuda_allocate(ad_context context, bool is_ordered, void *pool, void *stream,
     uint64_t made = 0;
     ad_gpu_result result;
     if (context.device.type == ARROW_DEVICE_CUDA_MANAGED) {
-        result = (ad_gpu_result){
-            cuda.memory_alloc_managed(&made, nbytes, AD_CUDA_MANAGED_GLOBAL),
-            "cuMemAllocManaged"};
-    } else if (!is_ordered) {
         result =
-            (ad_gpu_result){cuda.memory_alloc(&made, nbytes), "cuMemAlloc_v2"};
+            CUDA(memory_alloc_managed, &made, nbytes, AD_CUDA_MANAGED_GLOBAL);
+    } else if (!is_ordered) {
+        result = CUDA(memory_alloc, &made, nbytes);
     } else if (pool != NULL && cuda.memory_alloc_from_pool != NULL) {
-        result = (ad_gpu_result){
-            cuda.memory_alloc_from_pool(&made, nbytes, pool, stream),
-            "cuMemAllocFromPoolAsync"};
+        result = CUDA(memory_alloc_from_pool, &made, nbytes, pool, stream);
     } else {
-        result = (ad_gpu_result){
-            cuda.memory_alloc_async(&made, nbytes, stream), "cuMemAllocAsync"};
+        result = CUDA(memory_alloc_async, &made, nbytes, stream);
     }
     *out = (void *)(uintptr_t)made;
     return result;
@@ -649,9 +652,8 @@ cuda_copy(const ad_block_copy *copy, void *stream)
     void *target = ad_gpu_pointer(copy->target);
     const void *source = ad_gpu_pointer(copy->source);
     if (copy->height == 1) {
-        return (ad_gpu_result){cuda.copy((uintptr_t)target, (uintptr_t)source,
-                                         copy->width, stream),
-                               "cuMemcpyAsync"};
+        return CUDA(copy, (uintptr_t)target, (uintptr_t)source, copy->width,
+                    stream);
     }
     /* For each side the driver reads only the member that its type selects. */
     const struct ad_cuda_copy_2d block = {
@@ -666,7 +668,7 @@ cuda_copy(const ad_block_copy *copy, void *stream)
         .width = copy->width,
         .height = copy->height,
     };
-    return (ad_gpu_result){cuda.copy_2d(&block, stream), "cuMemcpy2DAsync_v2"};
+    return CUDA(copy_2d, &block, stream);
 }
 
 /* The context of one side of a peer copy. Pool memory has none, and any
@@ -679,7 +681,7 @@ context_of(ad_context context, void **out)
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
     if (context.device.id < 0 || context.device.id >= n_devices) {
-        return (ad_gpu_result){AD_GPU_INVALID_DEVICE, "cuMemcpyPeerAsync"};
+        return (ad_gpu_result){AD_GPU_INVALID_DEVICE, names.copy_peer};
     }
     return cuda_primary(context.device.id, out);
 }
@@ -694,11 +696,9 @@ cuda_copy_peer(const ad_block_copy *copy, void *stream)
         result = context_of(copy->source.context, &source);
     }
     if (result.code == AD_GPU_SUCCESS) {
-        result = (ad_gpu_result){
-            cuda.copy_peer((uintptr_t)ad_gpu_pointer(copy->target), target,
-                           (uintptr_t)ad_gpu_pointer(copy->source), source,
-                           copy->width, stream),
-            "cuMemcpyPeerAsync"};
+        result = CUDA(copy_peer, (uintptr_t)ad_gpu_pointer(copy->target),
+                      target, (uintptr_t)ad_gpu_pointer(copy->source), source,
+                      copy->width, stream);
     }
     return result;
 }
@@ -716,8 +716,7 @@ cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
     unsigned long long number;
     ad_gpu_result result = cuda_current(&handle, &id);
     if (result.code == AD_GPU_SUCCESS && cuda.context_id != NULL) {
-        result =
-            (ad_gpu_result){cuda.context_id(handle, &number), "cuCtxGetId"};
+        result = CUDA(context_id, handle, &number);
         *out = number;
     } else if (result.code == AD_GPU_SUCCESS) {
         if (id < 0 || handle != atomic_load(&devices[id].primary)) {

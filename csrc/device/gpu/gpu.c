@@ -377,6 +377,35 @@ enters_after(const struct ad_gpu *gpu, ad_context context, int code,
     return result.code == AD_GPU_SUCCESS && scope->is_moved;
 }
 
+/* A call on a stream with its argument: an event, or where the capture state
+ * goes. */
+typedef ad_gpu_result (*stream_call)(const struct ad_gpu *gpu,
+                                     ad_stream stream, void *argument);
+
+static inline ad_gpu_result
+ask_capture(const struct ad_gpu *gpu, ad_stream stream, void *state)
+{
+    return (ad_gpu_result){
+        gpu->calls->stream_is_capturing(ad_gpu_handle(stream), state),
+        gpu->names.stream_is_capturing};
+}
+
+static inline ad_gpu_result
+wait_for(const struct ad_gpu *gpu, ad_stream stream, void *event)
+{
+    return (ad_gpu_result){
+        gpu->calls->stream_wait(ad_gpu_handle(stream), event, 0),
+        gpu->names.stream_wait};
+}
+
+static inline ad_gpu_result
+record(const struct ad_gpu *gpu, ad_stream stream, void *event)
+{
+    return (ad_gpu_result){
+        gpu->calls->event_record(event, ad_gpu_handle(stream)),
+        gpu->names.event_record};
+}
+
 /* The legacy stream must not be used while a stream that waits for it is
  * captured, since its use invalidates the capture. A query of its capture
  * state is allowed. */
@@ -384,64 +413,53 @@ static ad_gpu_result
 ask_legacy(const struct ad_gpu *gpu, ad_context context, ad_stream stream)
 {
     int state = 0;
-    ad_gpu_result result = {AD_GPU_SUCCESS, gpu->names.stream_is_capturing};
-    if (ad_stream_is_default(context.device, stream) &&
-        !ad_stream_is_per_thread(context.device, stream)) {
-        result.code =
-            gpu->calls->stream_is_capturing(ad_gpu_handle(stream), &state);
-    }
-    return result;
-}
-
-/* Like enters_after, for a call on a stream, whose result is in *result. A
- * call on a default stream has not been made yet. False: *result holds the
- * error. */
-static bool
-enters_for(const struct ad_gpu *gpu, ad_context context, ad_stream stream,
-           ad_gpu_scope *scope, ad_gpu_result *result)
-{
-    *scope = (ad_gpu_scope){.is_moved = false};
-    if (has_handle(context, stream)) {
-        return enters_after(gpu, context, result->code, scope);
-    }
-    ad_gpu_result entered = enter(gpu, context, scope);
-    if (entered.code == AD_GPU_SUCCESS) {
-        entered = ask_legacy(gpu, context, stream);
-    }
-    if (entered.code != AD_GPU_SUCCESS) {
-        *result = entered;
-    }
-    return entered.code == AD_GPU_SUCCESS;
+    bool is_legacy = ad_stream_is_default(context.device, stream) &&
+                     !ad_stream_is_per_thread(context.device, stream);
+    return is_legacy ? ask_capture(gpu, stream, &state)
+                     : (ad_gpu_result){AD_GPU_SUCCESS, NULL};
 }
 
 /* The uncommon case is a separate function, so that the common one needs
  * neither a stack frame nor a scope. */
 #define SELDOM __attribute__((noinline, cold))
 
-/* For a default stream, or after a call that returned `code`. */
+/* Makes a call in the stream's own context: on a default stream, or after
+ * `result`. */
 static SELDOM ad_status
-ask_capture_inside(ad_context context, ad_stream stream, bool *out, int code,
-                   ad_error *err)
+call_inside(ad_context context, ad_stream stream, stream_call call,
+            void *argument, ad_gpu_result result, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope = {.is_moved = false};
-    int state = 0;
-    ad_gpu_result result = {code, gpu->names.stream_is_capturing};
-    bool is_inside = has_handle(context, stream);
-    if (is_inside) {
-        is_inside = enters_after(gpu, context, code, &scope);
+    bool is_inside;
+    if (has_handle(context, stream)) {
+        is_inside = enters_after(gpu, context, result.code, &scope);
     } else {
-        ad_gpu_result entered = enter(gpu, context, &scope);
-        is_inside = entered.code == AD_GPU_SUCCESS;
-        result = is_inside ? result : entered;
+        result = enter(gpu, context, &scope);
+        if (result.code == AD_GPU_SUCCESS && call != ask_capture) {
+            result = ask_legacy(gpu, context, stream);
+        }
+        is_inside = result.code == AD_GPU_SUCCESS;
     }
     if (is_inside) {
-        result.code =
-            gpu->calls->stream_is_capturing(ad_gpu_handle(stream), &state);
+        result = call(gpu, stream, argument);
     }
     ad_gpu_leave(gpu, &scope);
-    *out = state != 0;
     return ad_gpu_check(gpu, context.device, result, err);
+}
+
+static inline ad_status
+call_on(ad_context context, ad_stream stream, stream_call call, void *argument,
+        ad_error *err)
+{
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
+    if (has_handle(context, stream)) {
+        result = call(ad_gpu_of(context.device), stream, argument);
+        if (result.code == AD_GPU_SUCCESS) {
+            return AD_OK;
+        }
+    }
+    return call_inside(context, stream, call, argument, result, err);
 }
 
 ad_status
@@ -449,48 +467,16 @@ ad_gpu_stream_is_capturing(ad_context context, ad_stream stream, bool *out,
                            ad_error *err)
 {
     int state = 0; /* 1: active, 2: invalidated, but not ended yet */
-    int code = AD_GPU_SUCCESS;
-    if (has_handle(context, stream)) {
-        code = ad_gpu_of(context.device)
-                   ->calls->stream_is_capturing(ad_gpu_handle(stream), &state);
-        if (code == AD_GPU_SUCCESS) {
-            *out = state != 0;
-            return AD_OK;
-        }
-    }
-    return ask_capture_inside(context, stream, out, code, err);
-}
-
-/* For a default stream, or after a call that returned `code`. */
-static SELDOM ad_status
-wait_inside(ad_context context, ad_stream stream, ad_event event, int code,
-            ad_error *err)
-{
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    ad_gpu_result result = {code, gpu->names.stream_wait};
-    if (enters_for(gpu, context, stream, &scope, &result)) {
-        result.code =
-            gpu->calls->stream_wait(ad_gpu_handle(stream), event.handle, 0);
-    }
-    ad_gpu_leave(gpu, &scope);
-    return ad_gpu_check(gpu, context.device, result, err);
+    ad_status status = call_on(context, stream, ask_capture, &state, err);
+    *out = state != 0;
+    return status;
 }
 
 ad_status
 ad_gpu_stream_wait(ad_context context, ad_stream stream, ad_event event,
                    ad_error *err)
 {
-    int code = AD_GPU_SUCCESS;
-    if (has_handle(context, stream)) {
-        code =
-            ad_gpu_of(context.device)
-                ->calls->stream_wait(ad_gpu_handle(stream), event.handle, 0);
-        if (code == AD_GPU_SUCCESS) {
-            return AD_OK;
-        }
-    }
-    return wait_inside(context, stream, event, code, err);
+    return call_on(context, stream, wait_for, event.handle, err);
 }
 
 /* --- events -------------------------------------------------------------- */
@@ -515,9 +501,7 @@ record_first(ad_context context, ad_stream stream, ad_event *event,
                                  gpu->names.event_create};
     }
     if (result.code == AD_GPU_SUCCESS) {
-        result = (ad_gpu_result){
-            gpu->calls->event_record(made, ad_gpu_handle(stream)),
-            gpu->names.event_record};
+        result = record(gpu, stream, made);
         if (result.code == AD_GPU_SUCCESS) {
             event->handle = made;
         } else {
@@ -535,44 +519,22 @@ record_where_current(ad_context context, ad_stream stream, ad_event event)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     return ask_legacy(gpu, context, stream).code == AD_GPU_SUCCESS &&
-           gpu->calls->event_record(event.handle, ad_gpu_handle(stream)) ==
-               AD_GPU_SUCCESS;
-}
-
-static SELDOM ad_status
-record_inside(ad_context context, ad_stream stream, ad_event event, int code,
-              ad_error *err)
-{
-    const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    ad_gpu_scope scope;
-    ad_gpu_result result = {code, gpu->names.event_record};
-    if (enters_for(gpu, context, stream, &scope, &result)) {
-        result.code =
-            gpu->calls->event_record(event.handle, ad_gpu_handle(stream));
-    }
-    ad_gpu_leave(gpu, &scope);
-    return ad_gpu_check(gpu, context.device, result, err);
+           record(gpu, stream, event.handle).code == AD_GPU_SUCCESS;
 }
 
 ad_status
 ad_gpu_event_record(ad_context context, ad_stream stream, ad_event *event,
                     ad_error *err)
 {
-    int code = AD_GPU_SUCCESS;
     if (event->handle == NULL) {
         return record_first(context, stream, event, err);
     }
-    if (has_handle(context, stream)) {
-        code = ad_gpu_of(context.device)
-                   ->calls->event_record(event->handle, ad_gpu_handle(stream));
-        if (code == AD_GPU_SUCCESS) {
-            return AD_OK;
-        }
-    } else if (ad_gpu_of(context.device)->record_checks_context &&
-               record_where_current(context, stream, *event)) {
+    if (!has_handle(context, stream) &&
+        ad_gpu_of(context.device)->record_checks_context &&
+        record_where_current(context, stream, *event)) {
         return AD_OK;
     }
-    return record_inside(context, stream, *event, code, err);
+    return call_on(context, stream, record, event->handle, err);
 }
 
 /* Calls a function of an event, which may be foreign. Called while the thread
