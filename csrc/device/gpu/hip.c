@@ -36,6 +36,22 @@ static const ad_symbol symbols[] = {
                    exported);
 #include "abi/hip_api.def"
 
+/* The exported names, for messages. */
+static const struct {
+#define AD_HIP(member, exported, need, parameters) const char *member;
+#include "abi/hip_api.def"
+} names = {
+#define AD_HIP(member, exported, need, parameters) .member = exported,
+#include "abi/hip_api.def"
+};
+
+/* The result of a call of the runtime. */
+#define HIP(member, ...)                                                      \
+    (ad_gpu_result)                                                           \
+    {                                                                         \
+        hip.member(__VA_ARGS__), names.member                                 \
+    }
+
 static const char *const sonames[] = {
     "libamdhip64.so",
     "libamdhip64.so.7",
@@ -75,20 +91,19 @@ hip_forget_error(void)
 static ad_gpu_result
 start(int *n)
 {
-    ad_gpu_result result = {hip.runtime_version(&hip_version),
-                            "hipRuntimeGetVersion"};
+    ad_gpu_result result = HIP(runtime_version, &hip_version);
     if (result.code != AD_GPU_SUCCESS) {
         return result;
     }
     /* Without a device hipInit() fails in various ways. The number of devices
      * tells whether that is the only cause. */
     const int init = hip.init(0);
-    result = (ad_gpu_result){hip.device_count(n), "hipGetDeviceCount"};
+    result = HIP(device_count, n);
     if (result.code == AD_GPU_NO_DEVICE) {
         *n = 0;
         result.code = AD_GPU_SUCCESS;
     } else if (init != AD_GPU_SUCCESS) {
-        result = (ad_gpu_result){init, "hipInit"};
+        result = (ad_gpu_result){init, names.init};
     }
     return result;
 }
@@ -131,8 +146,7 @@ hip_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
 {
     const ad_device device = {ARROW_DEVICE_ROCM, id};
     AD_RETURN_IF_ERR(ad_gpu_check_id(&ad_gpu_hip, device, err));
-    ad_gpu_result result = {hip.device_name(buffer, (int)size, (int)id),
-                            "hipDeviceGetName"};
+    ad_gpu_result result = HIP(device_name, buffer, (int)size, (int)id);
     return ad_gpu_check(&ad_gpu_hip, device, result, err);
 }
 
@@ -142,7 +156,7 @@ static ad_gpu_result
 hip_current(void **handle, int64_t *id)
 {
     int device = -1;
-    ad_gpu_result result = {hip.device_get_current(&device), "hipGetDevice"};
+    ad_gpu_result result = HIP(device_get_current, &device);
     *handle = NULL;
     *id = device;
     return result;
@@ -171,13 +185,11 @@ hip_describe_current(char *buffer, size_t size, ad_error *err)
 static ad_gpu_result
 hip_enter(ad_context context, ad_gpu_scope *scope)
 {
-    ad_gpu_result result = {hip.device_get_current(&scope->device),
-                            "hipGetDevice"};
+    ad_gpu_result result = HIP(device_get_current, &scope->device);
     /* An id of -1 means the current device. */
     if (result.code == AD_GPU_SUCCESS && context.device.id >= 0 &&
         scope->device != context.device.id) {
-        result = (ad_gpu_result){
-            hip.device_set_current((int)context.device.id), "hipSetDevice"};
+        result = HIP(device_set_current, (int)context.device.id);
         scope->is_moved = result.code == AD_GPU_SUCCESS;
     }
     return result;
@@ -197,10 +209,10 @@ static ad_gpu_result
 device_of_stream(ad_stream stream, int64_t *out)
 {
     void *handle = (void *)stream.handle;
-    ad_gpu_result result = {AD_GPU_SUCCESS, "hipStreamGetDevice"};
+    ad_gpu_result result = {AD_GPU_SUCCESS, NULL};
     int id = -1;
     if (hip.stream_device != NULL) {
-        result.code = hip.stream_device(handle, &id);
+        result = HIP(stream_device, handle, &id);
     } else if (hip.stream_device_id != NULL) {
         id = hip.stream_device_id(handle);
     }
@@ -279,8 +291,7 @@ hip_classify(const void *pointer, ad_context hint, ad_memory_info *out,
         return AD_OK;
     }
     struct ad_hip_pointer facts = {.device = -1};
-    ad_gpu_result result = {hip.pointer_attributes(&facts, pointer),
-                            "hipPointerGetAttributes"};
+    ad_gpu_result result = HIP(pointer_attributes, &facts, pointer);
     /* An unknown pointer: some versions return 1, others a memory type for
      * it. */
     if (result.code == AD_GPU_INVALID_VALUE) {
@@ -334,15 +345,12 @@ hip_allocate(ad_context context, bool is_ordered, void *pool, void *stream,
              size_t nbytes, void **out)
 {
     if (!is_ordered) {
-        return (ad_gpu_result){hip.memory_alloc(out, nbytes), "hipMalloc"};
+        return HIP(memory_alloc, out, nbytes);
     }
     if (pool != NULL && hip.memory_alloc_from_pool != NULL) {
-        return (ad_gpu_result){
-            hip.memory_alloc_from_pool(out, nbytes, pool, stream),
-            "hipMallocFromPoolAsync"};
+        return HIP(memory_alloc_from_pool, out, nbytes, pool, stream);
     }
-    return (ad_gpu_result){hip.memory_alloc_async(out, nbytes, stream),
-                           "hipMallocAsync"};
+    return HIP(memory_alloc_async, out, nbytes, stream);
 }
 
 static int
@@ -394,25 +402,19 @@ hip_copy(const ad_block_copy *copy, void *stream)
     const void *source = ad_gpu_pointer(copy->source);
     const int direction = direction_of(copy);
     if (copy->height == 1) {
-        return (ad_gpu_result){
-            hip.copy(target, source, copy->width, direction, stream),
-            "hipMemcpyAsync"};
+        return HIP(copy, target, source, copy->width, direction, stream);
     }
-    return (ad_gpu_result){hip.copy_2d(target, copy->target_pitch, source,
-                                       copy->source_pitch, copy->width,
-                                       copy->height, direction, stream),
-                           "hipMemcpy2DAsync"};
+    return HIP(copy_2d, target, copy->target_pitch, source, copy->source_pitch,
+               copy->width, copy->height, direction, stream);
 }
 
 static ad_gpu_result
 hip_copy_peer(const ad_block_copy *copy, void *stream)
 {
-    return (ad_gpu_result){hip.copy_peer(ad_gpu_pointer(copy->target),
-                                         (int)copy->target.context.device.id,
-                                         ad_gpu_pointer(copy->source),
-                                         (int)copy->source.context.device.id,
-                                         copy->width, stream),
-                           "hipMemcpyPeerAsync"};
+    return HIP(copy_peer, ad_gpu_pointer(copy->target),
+               (int)copy->target.context.device.id,
+               ad_gpu_pointer(copy->source),
+               (int)copy->source.context.device.id, copy->width, stream);
 }
 
 /* --- kernels ------------------------------------------------------------- */
