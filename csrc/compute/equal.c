@@ -12,7 +12,7 @@
 
 /* Work between two looks for signals, in bytes: some 10 ms. */
 #define BETWEEN_LOOKS ((uint64_t)64 << 20)
-#define CALL 16 /* of rows_equal(), in such bytes */
+#define BYTES_OF_A_CALL 16 /* rows_equal() takes as long as so many bytes */
 
 typedef struct comparison {
     void *saved;     /* of ad_wait_begin() */
@@ -40,11 +40,11 @@ buffer(const pair *self, int side, int i)
     return self->nodes[side]->buffers[i];
 }
 
-/* Row `i` of child `c`, which does not count the child's own offset. */
+/* Row `i` of a child, which does not count the child's own offset. */
 static inline int64_t
-below(const pair *self, int side, int64_t c, int64_t i)
+below(const pair *self, int side, int64_t child, int64_t i)
 {
-    return self->nodes[side]->children[c]->offset + i;
+    return self->nodes[side]->children[child]->offset + i;
 }
 
 /* False once a signal has ended the comparison, which unwinds as if the arrays
@@ -107,9 +107,9 @@ bits_equal(const char *a, int64_t i, const char *b, int64_t j, int64_t n)
         j += 8 * n_bytes;
         n -= 8 * n_bytes;
     }
-    for (int64_t k = 0; k < n; k += N_BITS) {
-        int64_t m = at_most(n - k, N_BITS);
-        if (bits_at(a, i + k, m) != bits_at(b, j + k, m)) {
+    for (int64_t done = 0; done < n; done += N_BITS) {
+        int64_t part = at_most(n - done, N_BITS);
+        if (bits_at(a, i + done, part) != bits_at(b, j + done, part)) {
             return false;
         }
     }
@@ -137,13 +137,14 @@ validity(const pair *self, int side)
     static bool type##s_equal(const char *a, const char *b, int64_t n)        \
     {                                                                         \
         bool differ = false;                                                  \
-        for (int64_t k = 0; k < n && !differ; k += AT_ONCE) {                 \
-            int64_t m = at_most(n - k, AT_ONCE);                              \
-            for (int64_t i = k; i < k + m; i++) {                             \
-                type x, y;                                                    \
-                memcpy(&x, a + i * (int64_t)sizeof(x), sizeof(x));            \
-                memcpy(&y, b + i * (int64_t)sizeof(y), sizeof(y));            \
-                differ |= !(x == y);                                          \
+        for (int64_t done = 0; done < n && !differ; done += AT_ONCE) {        \
+            int64_t part = at_most(n - done, AT_ONCE);                        \
+            for (int64_t i = done; i < done + part; i++) {                    \
+                type left, right;                                             \
+                memcpy(&left, a + i * (int64_t)sizeof(left), sizeof(left));   \
+                memcpy(&right, b + i * (int64_t)sizeof(right),                \
+                       sizeof(right));                                        \
+                differ |= !(left == right);                                   \
             }                                                                 \
         }                                                                     \
         return !differ;                                                       \
@@ -158,9 +159,10 @@ halves_equal(const ad_at_any_u16 *a, const ad_at_any_u16 *b, int64_t n,
              unsigned infinity)
 {
     for (int64_t i = 0; i < n; i++) {
-        unsigned x = a[i], y = b[i];
-        bool is_equal = x == y ? (x & 0x7fff) <= infinity
-                               : ((x | y) & 0x7fff) == 0; /* 0.0 and -0.0 */
+        unsigned left = a[i], right = b[i];
+        bool is_equal =
+            left == right ? (left & 0x7fff) <= infinity
+                          : ((left | right) & 0x7fff) == 0; /* 0.0 and -0.0 */
         if (!is_equal) {
             return false;
         }
@@ -204,14 +206,14 @@ fixed_equal(const pair *self, int64_t i, int64_t j, int64_t n)
     static bool distances_##bits##_equal(const void *a, const void *b,        \
                                          int64_t n)                           \
     {                                                                         \
-        const ad_at_any_u##bits *x = a;                                       \
-        const ad_at_any_u##bits *y = b;                                       \
-        uint##bits##_t between = y[0] - x[0];                                 \
+        const ad_at_any_u##bits *left = a;                                    \
+        const ad_at_any_u##bits *right = b;                                   \
+        uint##bits##_t between = right[0] - left[0];                          \
         uint##bits##_t differ = 0;                                            \
-        for (int64_t k = 0; k <= n && differ == 0; k += AT_ONCE) {            \
-            int64_t end = k + at_most(n + 1 - k, AT_ONCE);                    \
-            for (int64_t i = k; i < end; i++) {                               \
-                differ |= (y[i] - x[i]) ^ between;                            \
+        for (int64_t done = 0; done <= n && differ == 0; done += AT_ONCE) {   \
+            int64_t end = done + at_most(n + 1 - done, AT_ONCE);              \
+            for (int64_t i = done; i < end; i++) {                            \
+                differ |= (right[i] - left[i]) ^ between;                     \
             }                                                                 \
         }                                                                     \
         return differ == 0;                                                   \
@@ -264,10 +266,10 @@ views_equal(const pair *self, int64_t i, int64_t j, int64_t n)
 {
     const char *a = (const char *)buffer(self, 0, 1) + 16 * i;
     const char *b = (const char *)buffer(self, 1, 1) + 16 * j;
-    for (int64_t k = 0; k < n; k++, a += 16, b += 16) {
-        const ad_at_any_u64 *x = (const void *)a, *y = (const void *)b;
+    for (int64_t done = 0; done < n; done++, a += 16, b += 16) {
+        const ad_at_any_u64 *left = (const void *)a, *right = (const void *)b;
         int64_t size = ad_int_at(a, 4, 0);
-        if (x[0] == y[0] && x[1] == y[1] && size <= 12) {
+        if (left[0] == right[0] && left[1] == right[1] && size <= 12) {
             continue;
         }
         if (size != ad_int_at(b, 4, 0) ||
@@ -292,11 +294,11 @@ static bool
 list_views_equal(const pair *self, int64_t i, int64_t j, int64_t n)
 {
     bool is_wide = self->type.wide_offsets;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t a = ad_offset_at(buffer(self, 0, 1), is_wide, i + k);
-        int64_t b = ad_offset_at(buffer(self, 1, 1), is_wide, j + k);
-        int64_t size = ad_offset_at(buffer(self, 0, 2), is_wide, i + k);
-        if (size != ad_offset_at(buffer(self, 1, 2), is_wide, j + k) ||
+    for (int64_t done = 0; done < n; done++) {
+        int64_t a = ad_offset_at(buffer(self, 0, 1), is_wide, i + done);
+        int64_t b = ad_offset_at(buffer(self, 1, 1), is_wide, j + done);
+        int64_t size = ad_offset_at(buffer(self, 0, 2), is_wide, i + done);
+        if (size != ad_offset_at(buffer(self, 1, 2), is_wide, j + done) ||
             !rows_equal(self->below, below(self, 0, 0, a),
                         below(self, 1, 0, b), size)) {
             return false;
@@ -313,9 +315,9 @@ children_equal(const pair *self, int64_t i, int64_t j, int64_t n)
 {
     int64_t size =
         self->type.id == AD_TYPE_FIXED_LIST ? self->type.list_size : 1;
-    for (int64_t c = 0; c < self->nodes[0]->n_children; c++) {
-        if (!rows_equal(&self->below[c], below(self, 0, c, i * size),
-                        below(self, 1, c, j * size), n * size)) {
+    for (int64_t child = 0; child < self->nodes[0]->n_children; child++) {
+        if (!rows_equal(&self->below[child], below(self, 0, child, i * size),
+                        below(self, 1, child, j * size), n * size)) {
             return false;
         }
     }
@@ -327,18 +329,18 @@ unions_equal(const pair *self, int64_t i, int64_t j, int64_t n)
 {
     const int8_t *ids[] = {buffer(self, 0, 0), buffer(self, 1, 0)};
     bool is_dense = self->type.layout == AD_LAYOUT_DENSE_UNION;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t a = i + k, b = j + k;
+    for (int64_t done = 0; done < n; done++) {
+        int64_t a = i + done, b = j + done;
         if (ids[0][a] != ids[1][b]) {
             return false;
         }
-        int64_t c = self->child_of[ids[0][a]];
+        int64_t child = self->child_of[ids[0][a]];
         if (is_dense) {
             a = ad_offset_at(buffer(self, 0, 1), false, a);
             b = ad_offset_at(buffer(self, 1, 1), false, b);
         }
-        if (!rows_equal(&self->below[c], below(self, 0, c, a),
-                        below(self, 1, c, b), 1)) {
+        if (!rows_equal(&self->below[child], below(self, 0, child, a),
+                        below(self, 1, child, b), 1)) {
             return false;
         }
     }
@@ -375,16 +377,16 @@ runs_equal(const pair *self, int64_t i, int64_t j, int64_t n)
 {
     int64_t a = find_run(self, 0, i);
     int64_t b = find_run(self, 1, j);
-    for (int64_t k = 0; k < n;) {
+    for (int64_t done = 0; done < n;) {
         int64_t end_a = end_of_run(self, 0, a) - i;
         int64_t end_b = end_of_run(self, 1, b) - j;
         if (!rows_equal(&self->below[1], below(self, 0, 1, a),
                         below(self, 1, 1, b), 1)) {
             return false;
         }
-        k = at_most(end_a, end_b);
-        a += end_a == k;
-        b += end_b == k;
+        done = at_most(end_a, end_b);
+        a += end_a == done;
+        b += end_b == done;
     }
     return true;
 }
@@ -428,16 +430,16 @@ stored_equal(const pair *self, int64_t i, int64_t j, int64_t n)
     const void *left = validity(self, 0);
     const void *right = validity(self, 1);
     int64_t begin = 0; /* of the valid rows that are not compared yet */
-    for (int64_t k = 0; k < n && (left != NULL || right != NULL);
-         k += N_BITS) {
-        int64_t m = at_most(n - k, N_BITS);
-        uint64_t all = ((uint64_t)1 << m) - 1;
-        uint64_t valid = left != NULL ? bits_at(left, i + k, m) : all;
-        if (valid != (right != NULL ? bits_at(right, j + k, m) : all)) {
+    for (int64_t done = 0; done < n && (left != NULL || right != NULL);
+         done += N_BITS) {
+        int64_t part = at_most(n - done, N_BITS);
+        uint64_t all = ((uint64_t)1 << part) - 1;
+        uint64_t valid = left != NULL ? bits_at(left, i + done, part) : all;
+        if (valid != (right != NULL ? bits_at(right, j + done, part) : all)) {
             return false;
         }
         for (uint64_t nulls = valid ^ all; nulls != 0; nulls &= nulls - 1) {
-            int64_t end = k + __builtin_ctzll(nulls);
+            int64_t end = done + __builtin_ctzll(nulls);
             if (!values_equal(self, i + begin, j + begin, end - begin)) {
                 return false;
             }
@@ -492,9 +494,9 @@ words_equal(const pair *self, int64_t i, int64_t j, int64_t n)
                    length)) {
         return true;
     }
-    for (int64_t k = 0; k < n; k++) {
-        int64_t a = word_at(self, 0, i + k);
-        int64_t b = word_at(self, 1, j + k);
+    for (int64_t done = 0; done < n; done++) {
+        int64_t a = word_at(self, 0, i + done);
+        int64_t b = word_at(self, 1, j + done);
         if ((a < 0) != (b < 0) || (a >= 0 && !rows_equal(words, a, b, 1))) {
             return false;
         }
@@ -508,7 +510,7 @@ rows_equal(const pair *self, int64_t i, int64_t j, int64_t n)
     if (n <= 0) {
         return true;
     }
-    if (!go_on(self, CALL + (uint64_t)n)) {
+    if (!go_on(self, BYTES_OF_A_CALL + (uint64_t)n)) {
         return false;
     }
     return self->dictionary != NULL ? words_equal(self, i, j, n)

@@ -176,7 +176,7 @@ ad_import_hint(PyObject *object)
 
 /* TypeError that names the protocols in `among`. */
 static void
-fail_speechless(PyObject *object, uint32_t among)
+fail_without_protocol(PyObject *object, uint32_t among)
 {
     PyObject *names = NULL;
     for (int i = 0; i < AD_N_PROTOCOLS; i++) {
@@ -221,7 +221,7 @@ ad_fail_import(ad_state *state, PyObject *object, ad_refusals *tried,
     if (tried->first != NULL) {
         ad_refusals_raise(state, tried, object);
     } else if (!PyErr_Occurred()) {
-        fail_speechless(object, among);
+        fail_without_protocol(object, among);
     }
     ad_refusals_clear(tried);
     return -1;
