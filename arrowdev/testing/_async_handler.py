@@ -168,7 +168,7 @@ class ScriptedAsyncHandler(Recorder):
                 self.n_requested += max(n, 0)
             if n <= 0 and self._bad_request is None:
                 self._bad_request = n
-        self._note("request", f"n={n}")
+        self._record("request", f"n={n}")
         with self._spans.span("request"):
             call(producer, "request", n)
 
@@ -176,7 +176,7 @@ class ScriptedAsyncHandler(Recorder):
         """Ask the producer to stop."""
         producer = self._living_producer("cancel")
         self.is_cancelled = True
-        self._note("cancel")
+        self._record("cancel")
         with self._spans.span("cancel"):
             call(producer, "cancel")
 
@@ -184,17 +184,17 @@ class ScriptedAsyncHandler(Recorder):
         """Take the oldest task's batch; return None if that failed."""
         task, about = self._oldest()
         out = untouched(ArrowDeviceArray)
-        one = self._note("extract_data", about)
+        one = self._record("extract_data", about)
         one.result = call(task, "extract_data", ctypes.addressof(out))
         if one.result:
             self._failed_extract = about
             return None
         if is_untouched(out) or not out.array.release:
-            self._broke("async.array", f"extract_data returned 0 for {about} and gave no array")
+            self._violated("async.array", f"extract_data returned 0 for {about} and gave no array")
             return None
         self._look_at_array(out, about)
         if out.device_type != self.device_type:
-            self._broke(
+            self._violated(
                 "async.device_type",
                 f"{about} has device type {out.device_type}, not {self.device_type}",
             )
@@ -202,7 +202,7 @@ class ScriptedAsyncHandler(Recorder):
         try:
             batch = import_batch(out, self.schema)
         except (ValueError, BufferError) as error:
-            self._broke("async.array", f"{about}: {error}")
+            self._violated("async.array", f"{about}: {error}")
             return None
         self.batches.append(batch)
         return batch
@@ -210,7 +210,7 @@ class ScriptedAsyncHandler(Recorder):
     def discard(self) -> None:
         """Extract the oldest task with NULL."""
         task, about = self._oldest()
-        one = self._note("extract_data", f"{about}, NULL")
+        one = self._record("extract_data", f"{about}, NULL")
         one.result = call(task, "extract_data", None)
         if one.result:
             self._failed_extract = about
@@ -231,9 +231,9 @@ class ScriptedAsyncHandler(Recorder):
 
     @contextmanager
     def _called(self, name: str, about: str = "", event: str = "") -> Iterator[Call]:
-        one = self._note(name, about)
+        one = self._record(name, about)
         self._judge(name, event or name)
-        with self._alone(name, "async.serialized"), self._spans.span(name):
+        with self._without_overlap(name, "async.serialized"), self._spans.span(name):
             yield one
 
     def _answer(self, one: Call, code: int) -> int:
@@ -247,14 +247,14 @@ class ScriptedAsyncHandler(Recorder):
         """Check the rules that any call of the handler can break."""
         inside = self._spans.now()
         if inside == "request" and name in ("on_next_task", "on_error"):
-            self._broke("async.not_reentrant", f"request called {name} before it returned")
+            self._violated("async.not_reentrant", f"request called {name} before it returned")
         if inside == "cancel" and name != "on_error":
-            self._broke("async.cancel_quiet", f"cancel called {name} before it returned")
+            self._violated("async.cancel_quiet", f"cancel called {name} before it returned")
         state, rule, words = _STEPS[self._state, event]
         if rule is None or rule == "async.end":  # _leaks checks for a missing end
             self._state = state
         else:
-            self._broke(rule, f"{name} was called {words}")
+            self._violated(rule, f"{name} was called {words}")
         if self._producer is not None and not self.is_released:
             self._judge_producer(name, self._producer)
 
@@ -264,13 +264,13 @@ class ScriptedAsyncHandler(Recorder):
         if is_same and name == "on_next_task":
             is_same = self._first_producer == bytes(producer)
         if not is_same:
-            self._broke("async.producer_alive", f"in {name} handler->producer is another one")
+            self._violated("async.producer_alive", f"in {name} handler->producer is another one")
 
     def _read_metadata(self, address: int | None, about: str) -> dict[bytes, bytes] | None:
         try:
             pairs = metadata_at(address)
         except Malformed as error:
-            self._broke("async.metadata", f"{about}: {error}")
+            self._violated("async.metadata", f"{about}: {error}")
             return None
         return None if pairs is None else dict(pairs)
 
@@ -286,18 +286,18 @@ class ScriptedAsyncHandler(Recorder):
             ctypes.memmove(ctypes.addressof(struct), address, ctypes.sizeof(struct))
             ArrowSchema.from_address(address).release = None
         if not struct.release:
-            self._broke("async.schema", "on_schema was called without a schema")
+            self._violated("async.schema", "on_schema was called without a schema")
             return errno.EINVAL
         self._look_at_schema(struct)
         self.schema = import_schema(struct)
         pointer = self._handler.struct.producer
         if not pointer:
-            self._broke("async.producer", "handler->producer is NULL in on_schema")
+            self._violated("async.producer", "handler->producer is NULL in on_schema")
             return errno.EINVAL
         self._producer = ArrowAsyncProducer.from_address(pointer)
         for member in ("request", "cancel"):
             if not getattr(self._producer, member):
-                self._broke("async.producer", f"{member} of the producer is NULL")
+                self._violated("async.producer", f"{member} of the producer is NULL")
                 return errno.EINVAL
         self._first_producer = bytes(self._producer)
         self.device_type = self._producer.device_type
@@ -326,9 +326,9 @@ class ScriptedAsyncHandler(Recorder):
             self.batch_metadata.append(self._read_metadata(metadata, about))
             if self.n_tasks > self.n_requested:
                 rule = "async.after_cancel" if self._is_asked_late else "async.requested"
-                self._broke(rule, f"{about} came, but {self.n_requested} were requested")
+                self._violated(rule, f"{about} came, but {self.n_requested} were requested")
             if not task.extract_data:
-                self._broke("async.task", f"extract_data of {about} is NULL")
+                self._violated("async.task", f"extract_data of {about} is NULL")
                 return errno.EINVAL
             self._kept.append((task, about))
             n_kept = len(self._kept)
@@ -342,9 +342,11 @@ class ScriptedAsyncHandler(Recorder):
         raw = ctypes.string_at(message) if message else b""
         text = raw.decode(errors="replace") if message else None
         if code == 0 or (text or "").encode() != raw:
-            self._broke("async.error", f"on_error({code}, {raw!r})")
+            self._violated("async.error", f"on_error({code}, {raw!r})")
         if self.is_cancelled and self._bad_request is None and self._failed_extract is None:
-            self._broke("async.cancel_no_error", f"on_error({code}, {text!r}) followed a cancel")
+            self._violated(
+                "async.cancel_no_error", f"on_error({code}, {text!r}) followed a cancel"
+            )
         with self._changed:
             self.error = (code, text, self._read_metadata(metadata, "the error"))
             self._changed.notify_all()

@@ -78,29 +78,29 @@ class _Producer(CallbackStruct):
     def _judge(self, name: str) -> None:
         end = self.recorder
         if not end.has_schema:
-            end._broke("consumer.async_alive", f"{name} was called before on_schema")
+            end._violated("consumer.async_alive", f"{name} was called before on_schema")
         elif end.is_freed:
-            end._broke("consumer.async_alive", f"{name} was called when the producer was gone")
+            end._violated("consumer.async_alive", f"{name} was called when the producer was gone")
         inside = end._spans.now()
         if inside in ("on_error", "release"):
-            end._broke("consumer.async_quiet", f"{name} was called from inside {inside}")
+            end._violated("consumer.async_quiet", f"{name} was called from inside {inside}")
 
     def request(self, _: int, n: int) -> None:
         end = self.recorder
         self._judge("request")
         if n <= 0:
-            end._broke("consumer.async_request", f"request({n}) was called")
+            end._violated("consumer.async_request", f"request({n}) was called")
         with end._changed:
             if n <= 0:
                 end.bad_request = n if end.bad_request is None else end.bad_request
             elif not end.is_cancelled:
                 end.n_requested += n
-        end._note("request", f"n={n}")
+        end._record("request", f"n={n}")
 
     def cancel(self, _: int) -> None:
         self._judge("cancel")
         self.recorder.is_cancelled = True
-        self.recorder._note("cancel")
+        self.recorder._record("cancel")
 
 
 class _Task(CallbackStruct):
@@ -120,12 +120,12 @@ class _Task(CallbackStruct):
         self.write(ctypes.addressof(self.struct))
 
     def extract_data(self, _: int, out: int | None) -> int:
-        one = self.recorder._note("extract_data", self.about if out else f"{self.about}, NULL")
+        one = self.recorder._record("extract_data", self.about if out else f"{self.about}, NULL")
         with self.recorder._changed:
             self.n_extracted += 1
             is_first = self.n_extracted == 1
         if not is_first:
-            self.recorder._broke("consumer.async_extract", f"{self.about} was extracted again")
+            self.recorder._violated("consumer.async_extract", f"{self.about} was extracted again")
             one.result = errno.EINVAL
             return one.result
         one.result = self.code
@@ -156,7 +156,7 @@ class _StaleTask(CallbackStruct):
         self.write(ctypes.addressof(task.struct))
 
     def extract_data(self, address: int, out: int | None) -> int:
-        self.recorder._broke(
+        self.recorder._violated(
             "consumer.async_task",
             f"{self.about} was extracted by the pointer that on_next_task got, after it returned",
         )
@@ -261,7 +261,7 @@ class ScriptedAsyncProducer(Recorder):
         for member in ("on_schema", "on_next_task", "on_error", "release"):
             function = getattr(struct, member)
             if not function:
-                self._broke("consumer.async_handler", f"{member} of the handler is NULL")
+                self._violated("consumer.async_handler", f"{member} of the handler is NULL")
                 self.is_over = True
                 return
             # A copy, since no member of the handler may be read after its release.
@@ -307,7 +307,7 @@ class ScriptedAsyncProducer(Recorder):
 
     def _tell(self, name: str, *arguments: Any, about: str = "") -> int:
         """Call the handler."""
-        one = self._note(name, about)
+        one = self._record(name, about)
         with self._spans.span(name):
             one.result = self._functions[name](self._handler, *arguments)
         if one.result:
@@ -333,7 +333,7 @@ class ScriptedAsyncProducer(Recorder):
         code = self._tell("on_schema", ctypes.addressof(out))
         if out.release:
             if code == 0:
-                self._broke(
+                self._violated(
                     "consumer.async_schema",
                     "on_schema returned 0 and left the schema where it was",
                 )

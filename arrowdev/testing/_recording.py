@@ -130,14 +130,14 @@ class Recorder:
 
     # --- for the ends ------------------------------------------------------------------------
 
-    def _note(self, name: str, about: str = "") -> Call:
+    def _record(self, name: str, about: str = "") -> Call:
         one = Call(name, about)
         with self._changed:
             self.calls.append(one)
             self._changed.notify_all()
         return one
 
-    def _broke(self, rule: str, what: str) -> None:
+    def _violated(self, rule: str, what: str) -> None:
         with self._changed:
             self._broken.append(Broken(rule, what))
 
@@ -165,13 +165,13 @@ class Recorder:
                 raise TimeoutError(f"{what} did not come within {self.timeout} seconds")
 
     @contextmanager
-    def _alone(self, name: str, rule: str) -> Iterator[None]:
+    def _without_overlap(self, name: str, rule: str) -> Iterator[None]:
         """The span of a call that must not overlap with a call of another thread."""
         me = threading.get_ident()
         with self._changed:
             other = [running for thread, running in self._running.items() if thread != me]
             if other:
-                self._broke(rule, f"{name} was called while another thread is in {other[0]}")
+                self._violated(rule, f"{name} was called while another thread is in {other[0]}")
             before = self._running.get(me)
             self._running[me] = name
         try:
@@ -317,7 +317,7 @@ class Output(CallbackStruct):
         call(self.base, "release")
 
     def release(self, address: int) -> None:
-        self.recorder._note("release", self.about)
+        self.recorder._record("release", self.about)
         self.struct_type.from_address(address).release = None
         with self.recorder._changed:
             self.n_released += 1
@@ -327,4 +327,4 @@ class Output(CallbackStruct):
             self.close()
             call(self.base, "release")
         else:
-            self.recorder._broke(self.rule, f"{self.about} was released again")
+            self.recorder._violated(self.rule, f"{self.about} was released again")

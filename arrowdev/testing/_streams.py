@@ -150,16 +150,18 @@ class _Export(CallbackStruct):
         self.n_after_end = 0
         self.texts: list[ctypes.Array[ctypes.c_char]] = []
 
-    def _may(self, name: str, out: int | None = 1) -> bool:
+    def _begin(self, name: str, out: int | None = 1) -> bool:
         """Begin a call; return False if the consumer must not make it."""
         if self.n_released:
-            self.recorder._broke("consumer.stream_released", f"{name} was called after release")
+            self.recorder._violated("consumer.stream_released", f"{name} was called after release")
         elif name == "get_last_error" and not self.has_failed:
-            self.recorder._broke(
+            self.recorder._violated(
                 "consumer.stream_last_error", "get_last_error was called, but nothing had failed"
             )
         elif not out:
-            self.recorder._broke("consumer.stream_out", f"{name} was called with NULL to write to")
+            self.recorder._violated(
+                "consumer.stream_out", f"{name} was called with NULL to write to"
+            )
         if name != "get_last_error":
             self.has_failed = False
             for text in self.texts[-1:]:  # overwritten, since it is no longer valid
@@ -174,9 +176,9 @@ class _Export(CallbackStruct):
         return code
 
     def get_schema(self, _: int, out: int | None) -> int:
-        one = self.recorder._note("get_schema")
-        with self.recorder._alone("get_schema", "consumer.stream_threads"):
-            if not self._may("get_schema", out):
+        one = self.recorder._record("get_schema")
+        with self.recorder._without_overlap("get_schema", "consumer.stream_threads"):
+            if not self._begin("get_schema", out):
                 return errno.EINVAL
             assert out is not None
             failure = self.recorder.schema_error
@@ -188,9 +190,9 @@ class _Export(CallbackStruct):
             return one.result
 
     def get_next(self, _: int, out: int | None) -> int:
-        one = self.recorder._note("get_next")
-        with self.recorder._alone("get_next", "consumer.stream_threads"):
-            if not self._may("get_next", out):
+        one = self.recorder._record("get_next")
+        with self.recorder._without_overlap("get_next", "consumer.stream_threads"):
+            if not self._begin("get_next", out):
                 return errno.EINVAL
             assert out is not None
             self.n_after_end += self.is_over
@@ -227,20 +229,20 @@ class _Export(CallbackStruct):
         return about, 0
 
     def get_last_error(self, _: int) -> int | None:
-        self.recorder._note("get_last_error")
-        with self.recorder._alone("get_last_error", "consumer.stream_threads"):
-            if not self._may("get_last_error") or not self.has_text:
+        self.recorder._record("get_last_error")
+        with self.recorder._without_overlap("get_last_error", "consumer.stream_threads"):
+            if not self._begin("get_last_error") or not self.has_text:
                 return None
             return ctypes.addressof(self.texts[-1])
 
     def release(self, address: int) -> None:
-        self.recorder._note("release", self.about)
-        with self.recorder._alone("release", "consumer.stream_threads"):
+        self.recorder._record("release", self.about)
+        with self.recorder._without_overlap("release", "consumer.stream_threads"):
             with self.recorder._changed:
                 self.n_released += 1
                 self.recorder._changed.notify_all()
             if self.n_released > 1:
-                self.recorder._broke("consumer.stream", f"{self.about} was released again")
+                self.recorder._violated("consumer.stream", f"{self.about} was released again")
         self.struct_type.from_address(address).release = None
         self.close()
 
@@ -394,7 +396,7 @@ class ScriptedReader(Recorder):
         self._struct = self._taken(source)
         for member, _ in self._struct._fields_:
             if member not in ("device_type", "private_data") and not getattr(self._struct, member):
-                self._broke("stream.callbacks", f"{member} of the stream is NULL")
+                self._violated("stream.callbacks", f"{member} of the stream is NULL")
         if not self._broken:
             self.run(*self.steps)
         return self
@@ -429,10 +431,10 @@ class ScriptedReader(Recorder):
         """Make a call that may fail, and fetch its error."""
         if not self._struct.release:
             raise ValueError(f"the script calls {name} after release")
-        one = self._note(name)
+        one = self._record(name)
         one.result = call(self._struct, name, ctypes.addressof(out))
         if one.result:
-            self._note("get_last_error")
+            self._record("get_last_error")
             self.errors.append((one.result, self._text(call(self._struct, "get_last_error"))))
         return one.result
 
@@ -443,7 +445,7 @@ class ScriptedReader(Recorder):
         try:
             return text.decode()
         except UnicodeDecodeError:
-            self._broke("stream.error", f"get_last_error gave {text!r}, which is not UTF-8")
+            self._violated("stream.error", f"get_last_error gave {text!r}, which is not UTF-8")
             return text.decode(errors="replace")
 
     def _do_get_schema(self) -> None:
@@ -451,11 +453,11 @@ class ScriptedReader(Recorder):
         if self._call("get_schema", out):
             return
         if is_untouched(out) or not out.release:
-            self._broke("stream.schema", "get_schema returned 0 and gave no schema")
+            self._violated("stream.schema", "get_schema returned 0 and gave no schema")
             return
         schema = import_schema(out)
         if self.schema is not None and schema != self.schema:
-            self._broke("stream.schema", f"get_schema gave {self.schema}, and then {schema}")
+            self._violated("stream.schema", f"get_schema gave {self.schema}, and then {schema}")
         self.schema = self.schema or schema
 
     def _do_get_next(self, n: int = 1) -> None:
@@ -478,19 +480,19 @@ class ScriptedReader(Recorder):
             return False
         about = f"batch {len(self.batches)}"
         if is_untouched(out):
-            self._broke("stream.next", f"get_next returned 0 for {about} and wrote nothing")
+            self._violated("stream.next", f"get_next returned 0 for {about} and wrote nothing")
             return False
         self.calls[-1].about = about if (out.array if is_device else out).release else "end"
         if self.calls[-1].about == "end":
             self.is_at_end = True
             return False
         if self.is_at_end:
-            self._broke("stream.end", f"get_next gave {about} after the end")
+            self._violated("stream.end", f"get_next gave {about} after the end")
         return self._keep(out, about, self._struct.device_type if is_device else _CPU)
 
     def _keep(self, out: Any, about: str, device_type: int) -> bool:
         if isinstance(out, ArrowDeviceArray) and out.device_type != device_type:
-            self._broke(
+            self._violated(
                 "stream.device_type",
                 f"{about} has device type {out.device_type}, not {device_type}",
             )
@@ -498,7 +500,7 @@ class ScriptedReader(Recorder):
         try:
             self.batches.append(import_batch(out, self.schema))
         except (ValueError, BufferError) as error:
-            self._broke("stream.same_schema", f"{about}: {error}")
+            self._violated("stream.same_schema", f"{about}: {error}")
             return False
         return True
 
@@ -509,10 +511,10 @@ class ScriptedReader(Recorder):
             raise ValueError("the script releases twice; say anyway=True where that is meant")
         else:
             self._struct.release = self._released
-        self._note("release")
+        self._record("release")
         call(self._struct, "release")
         if self._struct.release:
-            self._broke("release.marked", "release did not set the stream's release to NULL")
+            self._violated("release.marked", "release did not set the stream's release to NULL")
             self._struct.release = None
 
     def _do_on_thread(self, steps: tuple[Any, ...]) -> None:

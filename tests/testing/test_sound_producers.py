@@ -177,7 +177,7 @@ def test_a_check_leaves_no_memory_on_the_device(name):
     gc.unfreeze()
     gc.collect()
     with software_device() as device:
-        wait_until(lambda: device.live().allocations == before)
+        wait_until(lambda: device.live().allocations <= before)
 
 
 # --- of other libraries ---------------------------------------------------------------
