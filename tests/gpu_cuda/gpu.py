@@ -55,6 +55,15 @@ class Pinned:
             cu.cuMemFreeHost(self.pointer)
 
 
+def fill(pointer, array):
+    """Copies an array to the device on a stream of its own: the legacy stream may wait for a gate,
+    since pending data that were read by the CUDA Array Interface are ordered before it."""
+    stream = Stream()
+    ask(cu.cuMemcpyHtoDAsync, pointer, array.ctypes.data, array.nbytes, stream.handle)
+    stream.synchronize()
+    stream.destroy()
+
+
 class Memory:
     """Device memory with the CUDA Array Interface.
 
@@ -72,7 +81,7 @@ class Memory:
             ask(cu.cuStreamSynchronize, self.free_on)
         else:
             self.pointer = int(ask(cu.cuMemAlloc, array.nbytes))
-        ask(cu.cuMemcpyHtoD, self.pointer, array.ctypes.data, array.nbytes)
+        fill(self.pointer, array)
 
     @property
     def __cuda_array_interface__(self):
