@@ -44,6 +44,7 @@ from arrowdev._core import (
     validate,
 )
 from arrowdev._include import get_include
+from arrowdev._targets import register_target
 from arrowdev._unpickle_on import unpickle_on
 from arrowdev._wrappers import as_device, as_host
 from arrowdev.aio import AsyncArrayStream
@@ -75,6 +76,7 @@ __all__ = [
     "get_include",
     "protocols",
     "record_batch",
+    "register_target",
     "schema",
     "tensor",
     "unpickle_on",

@@ -10,8 +10,10 @@ import functools
 import re
 import sys
 
+from arrowdev import _targets
 from arrowdev._core import (
     Array,
+    ArrayStream,
     DeviceError,
     DeviceType,
     ExchangeError,
@@ -22,6 +24,7 @@ from arrowdev._core import (
     _schema_parts,
     _warn_if_readonly,
     array,
+    array_stream,
     concat,
     schema,
     tensor,
@@ -31,7 +34,7 @@ from arrowdev._errors import exchange_error, require_host
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Literal
 
     from arrowdev._core import Buffer, Schema
 
@@ -39,6 +42,27 @@ if TYPE_CHECKING:
     _Source = Array | Tensor | Buffer
     _Constructor = Callable[[Any, _Source, bool | None, object], Any]
     _Take = Callable[[_Source, bool | None, object], Array]
+    _Kind = Literal["array", "tensor", "stream"]
+    _Make = Callable[[Any, bool | None, object], Any]
+
+
+class Target:
+    """How instances of a class are made.
+
+    `make(obj, copy, stream)` takes an Array, a Tensor or a Buffer. `whole(obj, copy, stream)`
+    takes an ArrayStream; it is None for a class that takes the batches of a stream one by one.
+    `kind` is what `make` wants. `is_open`: other code than this module makes the instances.
+    """
+
+    __slots__ = ("is_open", "kind", "make", "whole")
+
+    def __init__(
+        self, kind: _Kind, make: _Make, whole: _Make | None = None, is_open: bool = False
+    ) -> None:
+        self.kind = kind
+        self.make = make
+        self.whole = whole
+        self.is_open = is_open
 
 
 def convert(obj: _Source, cls: type, stream: object, copy: bool | None) -> Any:
@@ -47,26 +71,16 @@ def convert(obj: _Source, cls: type, stream: object, copy: bool | None) -> Any:
         return tensor(obj, stream=stream, copy=copy)
     if cls is Array:
         return array(obj, stream=stream, copy=copy)
-    make = _maker(cls)
-    if make is None:
-        raise TypeError(
-            "arrowdev does not know how to make an instance of "
-            f"{cls.__module__}.{cls.__qualname__}; "
-            + (
-                "numpy.asarray(x).tolist() gives Python values, .to_pylist() those of a column"
-                if cls.__module__ == "builtins"
-                else "hand the arrowdev object to the class's own constructor, or open an issue"
-            )
-        )
+    target = _targets.found.get(cls) or find_target(cls)
     try:
-        result = make(obj, copy, stream)
+        result = target.make(obj, copy, stream)
     except (ExchangeError, DeviceError, MemoryError, Warning):
         raise
     except Exception as error:
-        if obj.device_type == DeviceType.CPU:
+        if obj.device_type == DeviceType.CPU or target.is_open:
             raise
         raise exchange_error(
-            f"{_library_name(cls)} takes no memory of {obj.device} "
+            f"{library_name(cls)} takes no memory of {obj.device} "
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]})",
             reason="device",
             hint='bring the data to the host with .to("cpu")',
@@ -74,10 +88,22 @@ def convert(obj: _Source, cls: type, stream: object, copy: bool | None) -> Any:
         ) from error
     if not isinstance(result, cls):
         raise TypeError(
-            f"the data make an instance of {type(result).__module__}.{type(result).__qualname__}, "
-            f"not of {cls.__module__}.{cls.__qualname__}"
+            f"the data make an instance of {class_name(type(result))}, not of {class_name(cls)}"
         )
     return result
+
+
+def unknown_class(cls: type, found: str = "") -> TypeError:
+    """Return the error for a class of which nothing makes an instance."""
+    return TypeError(
+        f"arrowdev does not know how to make an instance of {class_name(cls)}{found}; "
+        + (
+            "numpy.asarray(x).tolist() gives Python values, .to_pylist() those of a column"
+            if cls.__module__ == "builtins"
+            else "hand the arrowdev object to the class's own constructor, or register a "
+            "function with arrowdev.register_target()"
+        )
+    )
 
 
 def as_numpy(obj: _Source, dtype: Any, copy: bool | None) -> Any:
@@ -216,11 +242,17 @@ def _by_from_dlpack(path: str) -> _Constructor:
     return constructor
 
 
-def _torch(torch: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-    """Convert to a subclass of torch.Tensor. A negative stride would end the process."""
+def take_without_negative_strides(obj: _Source, copy: bool | None, stream: object) -> Tensor:
+    """Return a Tensor for a library that may end the process at a negative stride."""
     values = tensor(obj, copy=copy, stream=stream)
     if any(stride < 0 for stride in values.strides):
         values = tensor(values, order="C", copy=copy, stream=stream)
+    return values
+
+
+def _torch(torch: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
+    """Convert to a subclass of torch.Tensor."""
+    values = take_without_negative_strides(obj, copy, stream)
     return _writable(torch.from_dlpack(values), values)
 
 
@@ -352,6 +384,36 @@ def _batch(obj: _Source, copy: bool | None, stream: object) -> Array:
             device=batch.device,
         )
     return batch
+
+
+def _without_null_rows(obj: _Source, copy: bool | None, stream: object) -> Array:
+    data = array(obj, copy=copy, stream=stream)
+    return _batch(data, None, None) if data.schema.format == "+s" else data
+
+
+def take_for_strangers(obj: _Source, copy: bool | None, stream: object) -> Array:
+    """Return an Array for a library of which it is not known what it knows: bools are bits."""
+    return _with_bits(_arrow)(obj, copy, stream)
+
+
+def take_stream(obj: _Source | ArrayStream, copy: bool | None, stream: object) -> ArrayStream:
+    if isinstance(obj, ArrayStream):
+        return obj
+    return array_stream(array(obj, copy=copy, stream=stream))
+
+
+def _each(take: _Take, stream: ArrayStream) -> ArrayStream:
+    """Return a stream of what `take`, which makes bits of bools, makes of each batch."""
+    type = _schema_of_parts(_bits_in(_schema_parts(stream.schema)))
+    return stream.map(lambda batch: take(batch, None, None), schema=type)
+
+
+def take_stream_for_strangers(
+    obj: _Source | ArrayStream, copy: bool | None, stream: object
+) -> Array | ArrayStream:
+    """The same for a class that takes a stream. An Array is a stream as well."""
+    take = _with_bits(_without_null_rows)
+    return _each(take, obj) if isinstance(obj, ArrayStream) else take(obj, copy, stream)
 
 
 def _on_host(data: Array, what: str) -> Array:
@@ -761,36 +823,84 @@ _CONSTRUCTORS = {
 _TENSOR_LIBRARIES = {"builtins", "numpy", "torch", "cupy", "jax", "jaxlib", "tvm_ffi", "dpnp"}
 
 
-def _library_name(cls: type) -> str:
+# --- search --------------------------------------------------------------------
+
+
+def class_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def library_name(cls: type) -> str:
     return cls.__module__.partition(".")[0]
-
-
-def _find_base(cls: type) -> tuple[_Constructor, type] | None:
-    """Return the constructor of a class, and the base that has it; or None."""
-    for base in cls.__mro__:
-        # jax.Array calls itself "jaxlib._jax.Array" in module "jax".
-        name = base.__name__.rpartition(".")[2]
-        constructor = _CONSTRUCTORS.get((_library_name(base), name))
-        if constructor is not None:
-            return constructor, base
-    return None
-
-
-@functools.lru_cache(maxsize=64)
-def _maker(cls: type) -> Callable[[_Source, bool | None, object], Any] | None:
-    """Return the constructor of a class with its library bound, or None."""
-    found = _find_base(cls)
-    return None if found is None else functools.partial(found[0], _library(found[1]))
-
-
-@functools.lru_cache(maxsize=64)
-def takes_tensor(cls: type) -> bool:
-    """Whether a class of the table holds tensors, not columns."""
-    found = _find_base(cls)
-    return found is not None and _library_name(found[1]) in _TENSOR_LIBRARIES
 
 
 def _library(cls: type) -> Any:
     """Return the module that has the constructors."""
-    name = _library_name(cls)
+    name = library_name(cls)
     return sys.modules["jax" if name == "jaxlib" else name]
+
+
+def _key(cls: type) -> tuple[str, str]:
+    # jax.Array calls itself "jaxlib._jax.Array" in module "jax".
+    return library_name(cls), cls.__name__.rpartition(".")[2]
+
+
+def is_known(cls: type) -> bool:
+    """Whether arrowdev itself makes instances of this very class."""
+    return (
+        cls in (Tensor, Array)
+        or _key(cls) in _CONSTRUCTORS
+        or "__dlpack_c_exchange_api__" in vars(cls)
+    )
+
+
+def find_target(cls: type) -> Target:
+    """Return how instances of a class are made, or raise TypeError."""
+    cache = _targets.found
+    target = cache.get(cls)
+    if target is None:
+        target = _search(cls)
+        if len(cache) >= 64:
+            cache.clear()
+        cache[cls] = target
+    return target
+
+
+def _search(cls: type) -> Target:
+    """The nearest base has it that is in the table or registered.
+
+    Entry points are asked before a base of another library is taken.
+    """
+    target, base = _find_base(cls)
+    library = library_name(cls)
+    if (base is None or library_name(base) != library) and _targets.ask_entry_points(library):
+        target, _ = _find_base(cls)
+    if target is None:
+        from arrowdev import _ways
+
+        target = _ways.by_convention(cls)
+    return target
+
+
+def _find_base(cls: type) -> tuple[Target | None, type | None]:
+    for base in cls.__mro__:
+        constructor = _CONSTRUCTORS.get(_key(base))
+        if constructor is not None:
+            kind: _Kind = "tensor" if library_name(base) in _TENSOR_LIBRARIES else "array"
+            make = functools.partial(constructor, _library(base))
+            return Target(kind, make), base
+        registered = _targets.find_registered(base)
+        if registered is not None:
+            from arrowdev import _ways
+
+            return _ways.by_function(cls, *registered), base
+        if "__arrowdev_from__" in vars(base):
+            from arrowdev import _ways
+
+            return _ways.by_itself(cls), base
+    return None, None
+
+
+def kind_of(cls: type) -> _Kind:
+    """Return what a class wants: "array", "tensor" or "stream"; or raise TypeError."""
+    return "array" if cls is Array else find_target(cls).kind

@@ -22,6 +22,7 @@ __all__ = [
     "SupportsArrowDeviceStream",
     "SupportsArrowSchema",
     "SupportsArrowStream",
+    "SupportsArrowdevFrom",
     "SupportsAsyncDeviceStream",
     "SupportsCudaArrayInterface",
     "SupportsCudaStream",
@@ -65,6 +66,15 @@ class SupportsAsyncDeviceStream(Protocol):
     """A producer for ``arrowdev.aio.connect``."""
 
     def __arrowdev_async_device_stream__(self, handler: Any, /) -> None: ...
+
+
+class SupportsArrowdevFrom(Protocol):
+    """A class that ``arrowdev.convert`` makes instances of by a class method of its own."""
+
+    @classmethod
+    def __arrowdev_from__(
+        cls, exporter: Any, *, copy: bool | None = None, stream: Any = None
+    ) -> Any: ...
 
 
 class SupportsDLPack(Protocol):

@@ -43,7 +43,7 @@
     X(dlpack_kwnames)                                                         \
     X(dlpack_kwnames_stream)                                                  \
     X(convert_helper)                                                         \
-    X(takes_tensor_helper)                                                    \
+    X(kind_of_helper)                                                         \
     X(exchange_api_capsule)
 
 enum {

@@ -205,6 +205,18 @@ def test_refusal_is_reported_with_its_reason(lines):
     assert lines.take() == [f"refusal (nulls): {refusal.value}"]
 
 
+def test_function_of_a_convention_is_reported(lines):
+    class Thing:
+        @classmethod
+        def from_arrow(cls, array):
+            return cls()
+
+    ad.convert(b"abc", Thing)
+    name = f"{__name__}.test_function_of_a_convention_is_reported.<locals>.Thing"
+    assert lines.take() == [f"convert: {name} by {name}.from_arrow"]
+    assert lines.records == []
+
+
 def test_refusal_of_a_python_helper_is_reported(lines, device):
     there = ad.array(device.array([1]))
     with pytest.raises(ad.ExchangeError) as refusal:

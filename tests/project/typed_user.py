@@ -3,10 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from typing_extensions import CapsuleType, assert_type
+from typing_extensions import CapsuleType, Self, assert_type
 
 import arrowdev as ad
-from arrowdev.typing import ArrayLike, SupportsArrowDeviceArray, SupportsDLPack
+from arrowdev.typing import (
+    ArrayLike,
+    SupportsArrowdevFrom,
+    SupportsArrowDeviceArray,
+    SupportsDLPack,
+)
 
 
 class Target: ...
@@ -64,6 +69,22 @@ def arrays(source: ArrayLike, array: ad.Array, pair: tuple[CapsuleType, CapsuleT
     assert_type(ad.validate(array), tuple[str, ...])
     assert_type(array.__arrow_c_array__(), tuple[CapsuleType, CapsuleType])
     memoryview(array)
+
+
+class MadeFromOurs:
+    @classmethod
+    def __arrowdev_from__(
+        cls, exporter: object, *, copy: bool | None = None, stream: object = None
+    ) -> Self:
+        return cls()
+
+
+def targets(array: ad.Array) -> None:
+    made: SupportsArrowdevFrom = MadeFromOurs()
+    assert_type(array.into(MadeFromOurs), MadeFromOurs)
+    ad.register_target(Target, lambda exporter: Target(), takes="stream")
+    ad.register_target(Target, lambda exporter: Target(), takes="table")  # type: ignore[arg-type]
+    ad.register_target(made, Target)  # type: ignore[arg-type]
 
 
 def tensors(tensor: ad.Tensor, array: ad.Array) -> None:

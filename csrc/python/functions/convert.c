@@ -153,12 +153,12 @@ find_kind(ad_state *state, PyObject *object, PyObject *cls, bool *wants_tensor)
         *wants_tensor = true;
         return 0;
     }
-    PyObject *helper = find_once(&state->takes_tensor_helper, "takes_tensor");
-    PyObject *answer =
-        helper != NULL ? PyObject_CallOneArg(helper, cls) : NULL;
-    *wants_tensor = answer == Py_True;
-    Py_XDECREF(answer);
-    return answer != NULL ? 0 : -1;
+    PyObject *helper = find_once(&state->kind_of_helper, "kind_of");
+    PyObject *kind = helper != NULL ? PyObject_CallOneArg(helper, cls) : NULL;
+    *wants_tensor =
+        kind != NULL && PyUnicode_CompareWithASCIIString(kind, "tensor") == 0;
+    Py_XDECREF(kind);
+    return kind != NULL ? 0 : -1;
 }
 
 /* Imports the object of convert() as an Array or a Tensor: as a Tensor if
