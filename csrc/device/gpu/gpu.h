@@ -212,12 +212,6 @@ ad_gpu_check_stream(const struct ad_gpu *gpu, ad_stream stream,
 ad_status ad_gpu_fail_kind(const struct ad_gpu *gpu, ad_device device,
                            int kind, ad_error *err);
 
-/* Build `source` for the current HIP device with HIP's run-time compiler. *out
- * is the code object, which the caller frees. Fails with AD_ERR_EXCHANGE,
- * reason "kernel", if there is no compiler or it rejects the source. */
-AD_MUST_CHECK ad_status ad_hiprtc_build(const char *source, void **out,
-                                        ad_error *err);
-
 /* --- slots of struct ad_backend ------------------------------------------ */
 
 ad_status ad_gpu_primary_context(ad_device device, ad_context *out,
@@ -291,13 +285,5 @@ ad_gpu_leave(const struct ad_gpu *gpu, const ad_gpu_scope *scope)
         gpu->leave(scope);
     }
 }
-
-/* --- memory (gpu_memory.c) ------------------------------------------------ */
-
-/* Give unused memory back to the runtime, for other libraries: what the pool
- * of the device keeps, and pinned and managed memory, beyond what stays for
- * the next use. May block. Enters the contexts of kept blocks. Called while
- * the thread is relaxed. */
-void ad_gpu_memory_trim(const struct ad_gpu *gpu, int64_t id);
 
 #endif /* AD_DEVICE_GPU_GPU_H */

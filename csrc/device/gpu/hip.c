@@ -2,8 +2,10 @@
  * device on each thread. It keeps the error of a failed call as the thread's
  * last error, so this backend clears its own errors at once.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/dynlib.h"
 #include "device/gpu/gpu.h"
@@ -417,6 +419,128 @@ hip_copy_peer(const ad_block_copy *copy, void *stream)
                (int)copy->source.context.device.id, copy->width, stream);
 }
 
+/* --- HIP's run-time compiler --------------------------------------------- */
+
+struct hiprtc_calls {
+#define AD_HIPRTC(member, exported, result, parameters)                       \
+    result(*member) parameters;
+#include "abi/hiprtc_api.def"
+};
+
+static const ad_symbol hiprtc_symbols[] = {
+#define AD_HIPRTC(member, exported, result, parameters)                       \
+    {exported, offsetof(struct hiprtc_calls, member), AD_REQUIRED},
+#include "abi/hiprtc_api.def"
+};
+
+/* Before ROCm 5.3 the compiler was part of the runtime. */
+static const char *const hiprtc_sonames[] = {
+    "libhiprtc.so",     "libhiprtc.so.7",   "libhiprtc.so.6", "libhiprtc.so.5",
+    "libamdhip64.so.5", "libamdhip64.so.4", "libamdhip64.so", NULL,
+};
+
+static const ad_library hiprtc_library = {
+    .name = "hiprtc",
+    .sonames = hiprtc_sonames,
+    .symbols = hiprtc_symbols,
+    .n_symbols = sizeof(hiprtc_symbols) / sizeof(hiprtc_symbols[0]),
+};
+
+static struct hiprtc_calls hiprtc;
+static ad_error load_error;
+static ad_status load_status;
+
+static void
+load_hiprtc(void)
+{
+    load_status = ad_library_load(&hiprtc_library, &hiprtc, NULL, &load_error);
+}
+
+/* The first line of the compiler's log, or "". */
+static void
+read_log(void *program, char *buffer, size_t size)
+{
+    size_t length = 0;
+    buffer[0] = '\0';
+    if (hiprtc.log_size(program, &length) != 0 || length == 0) {
+        return;
+    }
+    char *log = calloc(1, length + 1);
+    if (log != NULL && hiprtc.log(program, log) == 0) {
+        log[strcspn(log, "\n")] = '\0';
+        strncat(buffer, log, size - 1);
+    }
+    free(log);
+}
+
+static ad_status
+fail_build(const char *call, int code, const char *log, ad_error *err)
+{
+    ad_fail(err, AD_ERR_EXCHANGE, "kernel",
+            "copy the data to the host first with .to(\"cpu\")",
+            "arrowdev's kernels cannot be built for this device: %s failed: "
+            "%s (%d)%s%s",
+            call, hiprtc.error_string(code), code, log[0] != '\0' ? ": " : "",
+            log);
+    if (err != NULL) {
+        err->code = code;
+    }
+    return AD_ERR_EXCHANGE;
+}
+
+static ad_status
+compile_program(void *program, void **out, ad_error *err)
+{
+    char log[256];
+    size_t size = 0;
+    int code = hiprtc.program_compile(program, 0, NULL);
+    if (code != 0) {
+        read_log(program, log, sizeof(log));
+        return fail_build("hiprtcCompileProgram", code, log, err);
+    }
+    code = hiprtc.code_size(program, &size);
+    if (code != 0) {
+        return fail_build("hiprtcGetCodeSize", code, "", err);
+    }
+    *out = malloc(size);
+    if (*out == NULL) {
+        return ad_fail_memory(err, size);
+    }
+    code = hiprtc.code(program, *out);
+    if (code != 0) {
+        free(*out);
+        *out = NULL;
+        return fail_build("hiprtcGetCode", code, "", err);
+    }
+    return AD_OK;
+}
+
+/* Builds `source` for the current device with HIP's run-time compiler. *out is
+ * the code object, which the caller frees. Fails with AD_ERR_EXCHANGE, reason
+ * "kernel", if there is no compiler or it rejects the source. */
+static ad_status
+build(const char *source, void **out, ad_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    void *program = NULL;
+    pthread_once(&once, load_hiprtc);
+    if (load_status != AD_OK) {
+        return ad_fail(err, AD_ERR_EXCHANGE, "kernel",
+                       "install ROCm's libhiprtc, or copy the data to the "
+                       "host first with .to(\"cpu\")",
+                       "arrowdev's kernels cannot be built: %s",
+                       load_error.message);
+    }
+    int code =
+        hiprtc.program_create(&program, source, "arrowdev.hip", 0, NULL, NULL);
+    if (code != 0) {
+        return fail_build("hiprtcCreateProgram", code, "", err);
+    }
+    ad_status status = compile_program(program, out, err);
+    (void)hiprtc.program_destroy(&program);
+    return status;
+}
+
 /* --- kernels ------------------------------------------------------------- */
 
 static ad_status
@@ -434,7 +558,7 @@ static ad_status
 hip_module_image(ad_kernel kernel, const void **out, void **release,
                  ad_error *err)
 {
-    AD_RETURN_IF_ERR(ad_hiprtc_build(ad_kernels_hip, release, err));
+    AD_RETURN_IF_ERR(build(ad_kernels_hip, release, err));
     *out = *release;
     return AD_OK;
 }
