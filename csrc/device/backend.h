@@ -23,11 +23,10 @@
  *   runtime's name of that code in the message (ad_fail_device). It fails with
  *   AD_ERR_EXCHANGE where the request itself is invalid.
  * - A backend leaves a slot NULL if its runtime cannot serve it. The registry
- *   fills it once with its default of defaults.c, so callers never test for
- *   NULL.
+ *   fills it once with its default, so callers never test for NULL.
  *
  * A new slot is a member of struct ad_backend and a line in the list of
- * defaults.c, which does not compile without it; each backend that can serve it
+ * registry.c, which does not compile without it; each backend that can serve it
  * sets it in its last lines. docs/internals/add_a_backend.md lists the files.
  */
 #ifndef AD_DEVICE_BACKEND_H
@@ -417,16 +416,6 @@ ad_status ad_fail_device_memory(ad_error *err, ad_device device,
 AD_MUST_CHECK ad_status ad_check_id(ad_device device, const char *runtime,
                                     size_t n_devices, const char *hint,
                                     ad_error *err);
-
-/* --- defaults for missing slots (device/defaults.c) ---------------------- */
-
-/* Fill every slot that is NULL with a default. An empty struct becomes the
- * stand-in for device types without a backend. */
-void ad_backend_fill(struct ad_backend *backend);
-
-/* Fail with AD_ERR_EXCHANGE: the device has no backend. */
-ad_status ad_fail_no_backend(ad_device device, const char *reason,
-                             ad_error *err);
 
 /* --- checks without a runtime -------------------------------------------- */
 

@@ -732,7 +732,8 @@ ad_gpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
 
 /* --- kernels ------------------------------------------------------------- */
 
-/* Each is loaded into a context once, on first need, and launched from there. */
+/* Each is loaded into a context once, on first need, and launched from there.
+ */
 
 static const ad_gpu_module *
 find_module(const struct ad_gpu *gpu, uint64_t key, ad_kernel kernel)
