@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "order/device_memory.h"
 #include "order/device_owner.h"
 #include "base/log.h"
 #include "base/owner.h"

@@ -6,7 +6,6 @@
 
 #include "base/wait.h"
 #include "copy/copy.h"
-#include "order/device_memory.h"
 #include "order/device_owner.h"
 #include "base/owner.h"
 #include "order/deferred_release.h"

@@ -32,11 +32,11 @@
 void ad_defer_release(ad_owner *owner, ad_context context,
                       ad_sync *const *syncs, size_t n);
 
-/* Unref `owner` after the work on the stream, on which no event can be recorded
- * now because it is being captured, or is a legacy stream that waits for a
- * captured one. The event is recorded once the capture is over. Takes over the
- * reference on the owner and takes one on the stream's object. Without memory
- * for an entry the owner is never released. */
+/* Unref `owner` after the work on the stream, on which no event can be
+ * recorded now because it is being captured, or is a legacy stream that
+ * waits for a captured one. The event is recorded once the capture is over.
+ * Takes over the reference on the owner and takes one on the stream's
+ * object. Without memory for an entry the owner is never released. */
 void ad_defer_release_late(ad_owner *owner, const ad_stream_ref *on);
 
 /* For the destroy function of `owner`, which has changed nothing, because the

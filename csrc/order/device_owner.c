@@ -5,9 +5,9 @@
 #include "abi/arrow_c.h"
 #include "base/process.h"
 #include "order/deferred_release.h"
-#include "order/device_memory.h"
 #include "order/streams.h"
 #include "device/backend.h"
+#include "base/wait.h"
 
 #define N_INLINE_STREAMS 2
 #define N_ON_STACK 32
@@ -27,11 +27,21 @@ typedef struct recorded_stream {
     _Atomic(stream_work) work;
 } recorded_stream;
 
+/* Memory that arrowdev has allocated: the owner that its device owner
+ * wraps. */
+typedef struct device_memory {
+    ad_owner base;
+    ad_context context;
+    ad_stream_ref on; /* of the allocation; in the end, of the free */
+    void *data;       /* NULL: there is nothing to free */
+    size_t nbytes;
+} device_memory;
+
 typedef struct device_owner {
     ad_owner base;
     ad_owner *inner;
-    bool is_behind_inner; /* in the allocation of `inner`, which frees it */
-    ad_device_memory *memory; /* `inner`, if arrowdev allocated it */
+    bool is_behind_inner;  /* in the allocation of `inner`, which frees it */
+    device_memory *memory; /* `inner`, if arrowdev allocated it */
     ad_context context;
     ad_stream_ref free_stream; /* may be none; owns `keep` */
     ad_stream_ref producer;    /* may be none; its uses are not recorded */
@@ -372,7 +382,7 @@ is_free_stream_lost(const device_owner *self)
 static void
 replace_free_stream(device_owner *self)
 {
-    ad_device_memory *memory = self->memory;
+    device_memory *memory = self->memory;
     ad_stream_ref own;
     if (memory == NULL) {
         self->free_stream.kind = AD_REF_NONE;
@@ -535,17 +545,6 @@ ad_device_owner_alloc(size_t size, const ad_owner_ops *ops, ad_context context,
         *out = &self->base;
     }
     return AD_OK;
-}
-
-void
-ad_device_owner_set_memory(ad_owner *owner, ad_device_memory *memory)
-{
-    device_owner *self = (device_owner *)owner;
-    if (owner->ops != &device_owner_ops) {
-        return;
-    }
-    self->memory = memory;
-    ad_stream_identify(&self->free_stream);
 }
 
 void
@@ -763,4 +762,152 @@ ad_owner_record_unnamed(ad_owner *owner, ad_device device, ad_sync *written)
         find_legacy(device, &wanted)) {
         ad_defer_release(ad_owner_ref(owner), wanted.on.context, NULL, 0);
     }
+}
+
+/* --- memory that arrowdev allocates -------------------------------------- */
+
+bool
+ad_device_memory_free(ad_context context, ad_stream stream, void *data,
+                      size_t nbytes)
+{
+    const struct ad_backend *backend = ad_backend_for(context.device.type);
+    const unsigned int n_refused = backend->n_refused();
+    void *saved = ad_wait_begin();
+    backend->deallocate(context, stream, data, nbytes);
+    ad_wait_end(saved);
+    return backend->n_refused() == n_refused;
+}
+
+/* The device owner around this one guarantees that the device is done, or that
+ * `stream` waits for pending work. */
+static void
+memory_destroy(ad_owner *base)
+{
+    device_memory *self = (device_memory *)base;
+    if (self->data != NULL &&
+        !ad_backend_is_forked(self->context.device.type)) {
+        if (!ad_device_memory_free(self->context, self->on.stream, self->data,
+                                   self->nbytes)) {
+            ad_release_elsewhere(base, self->context);
+            return;
+        }
+        ad_stream_note_free(&self->on);
+    }
+    ad_owner_unref(self->on.keep);
+    free(self);
+}
+
+static ad_extent
+memory_extent(const ad_owner *base)
+{
+    const device_memory *self = (const device_memory *)base;
+    return (ad_extent){self->data, self->nbytes};
+}
+
+static const ad_owner_ops memory_ops = {
+    .destroy = memory_destroy,
+    .extent = memory_extent,
+    .name = "device memory",
+};
+
+static ad_status
+allocate(const struct ad_backend *backend, device_memory *self, ad_error *err)
+{
+    void *saved = ad_wait_begin();
+    ad_status status = backend->allocate(self->context, self->on.stream,
+                                         self->nbytes, &self->data, err);
+    ad_wait_end(saved);
+    if (status != AD_OK) {
+        self->data = NULL;
+    }
+    return status;
+}
+
+/* Deferred releases, and frees on other streams, hold memory that is no longer
+ * reachable. Waiting for them is better than a memory error. */
+static bool
+wait_for_memory(ad_context context)
+{
+    bool is_any =
+        ad_deferred_is_any() && ad_deferred_wait(context, NULL) == AD_OK;
+    return ad_stream_wait_for_frees(context) || is_any;
+}
+
+static ad_status
+allocate_or_drain(const struct ad_backend *backend, device_memory *self,
+                  ad_error *err)
+{
+    ad_deferred_drain();
+    ad_status status = allocate(backend, self, err);
+    if (status == AD_ERR_MEMORY && wait_for_memory(self->context)) {
+        status = allocate(backend, self, err);
+    }
+    return status;
+}
+
+/* Tell the device owner around `memory` that arrowdev has allocated this
+ * memory: the owner may choose another stream for the free. Does nothing
+ * where `memory` has no device owner. */
+static void
+set_memory(ad_owner *owner, device_memory *memory)
+{
+    device_owner *self = (device_owner *)owner;
+    if (owner->ops != &device_owner_ops) {
+        return;
+    }
+    self->memory = memory;
+    ad_stream_identify(&self->free_stream);
+}
+
+ad_status
+ad_device_memory_new(ad_context context, const ad_stream_ref *on,
+                     int64_t nbytes, void **out, ad_owner **owner,
+                     ad_error *err)
+{
+    const struct ad_backend *backend;
+    ad_owner *inner;
+    ad_owner *outer = NULL;
+    *out = NULL;
+    *owner = NULL;
+    if (nbytes < 0) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "a size of %lld was asked for, expected 0 or more "
+                       "bytes",
+                       (long long)nbytes);
+    }
+    AD_RETURN_IF_ERR(ad_backend_open(context.device.type, &backend, err));
+    if (nbytes == 0) {
+        if (!(ad_device_traits(context.device.type) & AD_ALLOCATIONS)) {
+            return AD_OK;
+        }
+        nbytes = 1;
+    }
+    bool is_ordered =
+        (backend->capabilities & AD_CAP_ORDERED_DEALLOCATE) != 0 &&
+        context.device.type == backend->device_types[0];
+    AD_RETURN_IF_ERR(ad_device_owner_alloc(sizeof(device_memory), &memory_ops,
+                                           context, is_ordered ? on : NULL,
+                                           &inner, &outer, err));
+    device_memory *self = (device_memory *)inner;
+    self->context = context;
+    self->on = *on;
+    (void)ad_owner_ref(on->keep);
+    self->data = NULL;
+    self->nbytes = (size_t)nbytes;
+    ad_status status = allocate_or_drain(backend, self, err);
+    if (status == AD_OK) {
+        set_memory(outer, self);
+    }
+    /* A free in order follows the work on the stream, except on a per-thread
+     * stream, which only this thread can name. */
+    if (status == AD_OK && (!is_ordered || on->kind == AD_REF_PER_THREAD)) {
+        status = ad_owner_record_stream(outer, on, err);
+    }
+    if (status != AD_OK) {
+        ad_owner_unref(outer);
+        return status;
+    }
+    *out = self->data;
+    *owner = outer;
+    return AD_OK;
 }

@@ -24,8 +24,6 @@
 #include "order/streams.h"
 #include "order/sync.h"
 
-struct ad_device_memory; /* order/device_memory.h */
-
 /* Wrap `inner` and take over its reference on success. The memory is released
  * and reused in the order of `free_stream`; NULL where it is not known. For
  * memory without a backend *out is `inner` itself. */
@@ -44,12 +42,6 @@ AD_MUST_CHECK ad_status ad_device_owner_alloc(size_t size,
                                               const ad_stream_ref *free_stream,
                                               ad_owner **inner, ad_owner **out,
                                               ad_error *err);
-
-/* Tell the device owner around `memory`, from ad_device_owner_alloc(), that
- * arrowdev has allocated this memory: the owner may choose another stream for
- * the free. Does nothing where `memory` has no device owner. */
-void ad_device_owner_set_memory(ad_owner *owner,
-                                struct ad_device_memory *memory);
 
 /* The library that gave the memory of `owner` away answers for later work on
  * its current stream, `producer`, which exists now, in a known context: uses
@@ -87,5 +79,24 @@ AD_MUST_CHECK ad_status ad_owner_record_consumer(ad_owner *owner,
  * cannot be recorded, the memory waits for the whole context. */
 void ad_owner_record_unnamed(ad_owner *owner, ad_device device,
                              ad_sync *written);
+
+/* --- memory that arrowdev allocates -------------------------------------- */
+
+/* Allocate `nbytes` of uninitialised memory in `context`, for later work on
+ * the stream. *owner is a device owner whose free stream it is. For 0 bytes
+ * *out and *owner are NULL, except on devices with AD_ALLOCATIONS. When
+ * memory runs out the call waits for the deferred releases and tries once
+ * more, then fails with AD_ERR_MEMORY. */
+AD_MUST_CHECK ad_status ad_device_memory_new(ad_context context,
+                                             const ad_stream_ref *on,
+                                             int64_t nbytes, void **out,
+                                             ad_owner **owner, ad_error *err);
+
+/* Free memory of the backend's allocate(). The GIL is released meanwhile.
+ * False, and nothing is done, where the runtime permits no call on this
+ * thread: the destroy function that calls this ends with
+ * ad_release_elsewhere() then. Not in a forked child. */
+AD_MUST_CHECK bool ad_device_memory_free(ad_context context, ad_stream stream,
+                                         void *data, size_t nbytes);
 
 #endif /* AD_ORDER_DEVICE_OWNER_H */

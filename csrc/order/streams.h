@@ -39,11 +39,6 @@ AD_MUST_CHECK ad_status ad_stream_own(ad_context context, ad_stream_use use,
 AD_MUST_CHECK ad_status ad_stream_shared(ad_context context,
                                          ad_stream_ref *out, ad_error *err);
 
-/* Whether the runtime knows a stream of arrowdev's own still, and it is not
- * being captured. */
-bool ad_stream_is_usable(const struct ad_backend *backend, ad_context context,
-                         ad_stream stream);
-
 /* Memory is freed in the order of the stream. */
 void ad_stream_note_free(const ad_stream_ref *on);
 
@@ -112,10 +107,11 @@ AD_MUST_CHECK ad_status ad_stream_choose(ad_context context,
 /* An unowned sync with an event, or NULL. */
 typedef ad_sync *_Atomic ad_sync_cell;
 
-/* Threads begin at different pools, which avoids contention. The thread that
- * has a pool keeps some syncs there that no other thread touches, without an
- * atomic read and write. All threads use the cells. A cell is emptied or filled
- * by one atomic operation, so there is no lock and no ABA problem. */
+/* Threads begin at different pools, which avoids contention. The thread
+ * that has a pool keeps some syncs there that no other thread touches,
+ * without an atomic read and write. All threads use the cells. A cell is
+ * emptied or filled by one atomic operation, so there is no lock and no ABA
+ * problem. */
 typedef struct ad_event_pool {
     _Alignas(64) atomic_uintptr_t thread; /* pthread_self(); 0: nobody's */
     atomic_size_t n_kept;                 /* at most n_room */
@@ -124,10 +120,10 @@ typedef struct ad_event_pool {
     _Alignas(64) ad_sync_cell cells[AD_EVENTS_PER_POOL];
 } ad_event_pool;
 
-/* The own streams of a context. A GPU has a few hardware queues for all streams
- * of a process (CUDA: 8 by default), and a wait at the head of one delays all
- * streams that share it. So there are few streams, and waits for others are on
- * two of them only. */
+/* The own streams of a context. A GPU has a few hardware queues for all
+ * streams of a process (CUDA: 8 by default), and a wait at the head of one
+ * delays all streams that share it. So there are few streams, and waits for
+ * others are on two of them only. */
 typedef enum ad_own_stream_number {
     AD_OWN_READ,   /* READ, WORK */
     AD_OWN_UPLOAD, /* UPLOAD */
@@ -140,8 +136,8 @@ typedef enum ad_own_stream_number {
 typedef struct ad_own_stream {
     atomic_uintptr_t handle; /* 0: not created yet */
     atomic_bool has_frees;   /* not waited for yet */
-    /* Only for import streams, see order/import_stream.h. Whoever has set `is_taken`
-     * owns `last`. */
+    /* Only for import streams, see ad_import_stream_take(). Whoever has set
+     * `is_taken` owns `last`. */
     atomic_bool is_taken;
     atomic_bool has_other_work; /* `last` does not cover it */
     ad_sync *last;              /* after the work of the last import */
@@ -184,18 +180,40 @@ ad_context_cache_of(const struct ad_backend *backend,
                : ad_context_cache_find(backend, context);
 }
 
-/* The stream, created where there is none. With `asks` the runtime is asked
- * whether it is usable, and a new one replaces one that is not. */
-AD_MUST_CHECK ad_status ad_own_stream_get(const struct ad_backend *backend,
-                                          ad_context context,
-                                          ad_own_stream *own, bool asks,
-                                          ad_stream_ref *out, ad_error *err);
-
 /* Take a sync with its event out of the pool, or return NULL. */
 ad_sync *ad_sync_take(ad_context_cache *cache);
 
 /* Return a sync to its pool. False where the pool is full; the sync then still
  * belongs to the caller. */
 bool ad_sync_give(ad_sync *sync);
+
+/* --- import streams ------------------------------------------------------ */
+
+/* Another library orders its pending work on one of them when
+ * it hands over data without a stream of the caller's.
+ *
+ * They are the own streams from AD_FIRST_IMPORT on. Each import takes one that
+ * has no pending work, so that the work of one producer delays no data of
+ * another. Where all have pending work, the import takes any. Where other
+ * threads have taken all, it gets the stream for work after pending data.
+ */
+
+typedef struct ad_import_stream {
+    ad_stream_ref on;
+    ad_own_stream *taken; /* NULL: there is nothing to give back */
+} ad_import_stream;
+
+/* Take an import stream of the device's primary context, whose runtime is
+ * open. */
+AD_MUST_CHECK ad_status ad_import_stream_take(ad_device device,
+                                              ad_import_stream *out,
+                                              ad_error *err);
+
+/* Give the stream back. `sync` was recorded on it after the producer's work.
+ * It is NULL where the producer failed or nothing was recorded. Empties *self,
+ * and does nothing where *self is empty. False where the stream had died with
+ * its context, which is not known before it is used. The next import gets one
+ * that lives. */
+bool ad_import_stream_give(ad_import_stream *self, ad_sync *sync);
 
 #endif /* AD_ORDER_STREAMS_H */

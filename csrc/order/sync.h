@@ -165,10 +165,11 @@ AD_MUST_CHECK ad_status ad_sync_require_no_capture(const ad_sync *sync,
                                                    const char *operation,
                                                    ad_error *err);
 
-/* Called before a stream that may be captured waits for the sync. A captured stream that waits for an event from outside of the capture
+/* Called before a stream that may be captured waits for the sync. A
+ * captured stream that waits for an event from outside of the capture
  * invalidates the graph. So a complete one is found out by a query, and a
- * pending one is AD_ERR_EXCHANGE, "capture". Not for foreign events, which may
- * be of the same capture. */
+ * pending one is AD_ERR_EXCHANGE, "capture". Not for foreign events, which
+ * may be of the same capture. */
 AD_MUST_CHECK ad_status ad_sync_require_outside_done(ad_sync *sync,
                                                      const ad_stream_ref *on,
                                                      const char *operation,
@@ -191,10 +192,10 @@ AD_MUST_CHECK ad_status ad_sync_wait_briefly(ad_sync *sync, ad_error *err);
 AD_MUST_CHECK ad_status ad_sync_order(ad_sync *sync, const ad_stream_ref *on,
                                       const char *operation, ad_error *err);
 
-/* A stream to export to a consumer that names none and waits on the exported
- * one (CUDA Array Interface). It is one of arrowdev's own (AD_USE_CONSUMER) and
- * waits for the event. It is never a per-thread stream, and it lives as
- * long as the process. */
+/* A stream to export to a consumer that names none and waits on the
+ * exported one (CUDA Array Interface). It is one of arrowdev's own
+ * (AD_USE_CONSUMER) and waits for the event. It is never a per-thread
+ * stream, and it lives as long as the process. */
 AD_MUST_CHECK ad_status ad_sync_stream(ad_sync *sync, ad_stream_ref *out,
                                        ad_error *err);
 

@@ -7,7 +7,7 @@
 #include "abi/arrow_c.h"
 #include "device/backend.h"
 #include "order/device_owner.h"
-#include "order/import_stream.h"
+#include "order/streams.h"
 
 /* --- import: order ------------------------------------------------------- */
 

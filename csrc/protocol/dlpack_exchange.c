@@ -4,7 +4,6 @@
 #include "protocol/dlpack_tensor.h"
 
 #include "abi/arrow_c.h"
-#include "order/device_memory.h"
 #include "order/device_owner.h"
 #include "base/owner.h"
 #include "device/backend.h"

@@ -15,7 +15,7 @@
 #include "bridge/bridge.h"
 #include "bridge/masks.h"
 #include "order/streams.h"
-#include "order/use.h"
+#include "order/memory.h"
 #include "model/tensor.h"
 #include "support/args.h"
 #include "support/capsule.h"

@@ -1,6 +1,6 @@
 /* Memory that arrowdev allocates on a device, and when it is freed. */
 
-#include "order/device_memory.h"
+#include "order/device_owner.h"
 
 #include "copy/session.h"
 #include "order/deferred_release.h"

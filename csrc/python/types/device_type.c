@@ -9,7 +9,7 @@
 #include "base/owner.h"
 #include "device/backend.h"
 #include "order/deferred_release.h"
-#include "order/device_memory.h"
+#include "order/device_owner.h"
 #include "order/sync.h"
 #include "protocol/protocol.h"
 #include "python/functions/functions.h"
