@@ -15,7 +15,7 @@
 #include "copy/copy.h"
 #include "copy/session.h"
 #include "device/backend.h"
-#include "kernels/interleave.h"
+#include "kernels/kernels.h"
 #include "model/extension.h"
 
 /* --- copies of a column -------------------------------------------------- */

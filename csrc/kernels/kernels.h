@@ -128,4 +128,16 @@ void ad_kernel_run_on_host(const ad_launch *launch);
 int64_t ad_bitmap_count_zeros(const void *bitmap, int64_t offset,
                               int64_t length);
 
+/* --- elements in host memory --------------------------------------------- */
+
+/* Copies `n` elements of `size` bytes. Neighbours are `from_step` bytes apart
+ * in the source and `to_step` bytes apart in the target. */
+void ad_move_elements(char *target, int64_t to_step, const char *source,
+                      int64_t from_step, int64_t n, size_t size);
+
+/* Interleaves `n` contiguous columns of `n_rows` elements of `size` bytes. The
+ * rows of n elements are `pitch` bytes apart. */
+void ad_interleave(const char *const *columns, int64_t n, int64_t n_rows,
+                   int64_t size, char *target, int64_t pitch);
+
 #endif /* AD_KERNELS_KERNELS_H */

@@ -4,7 +4,7 @@
 
 #include "base/owner.h"
 #include "device/backend.h"
-#include "kernels/interleave.h"
+#include "kernels/kernels.h"
 
 static void
 add_loop(ad_loops *self, int64_t extent, int64_t stride)

@@ -1,7 +1,6 @@
 /* The kernels on the host and the sources of the others, for ctypes. A
  * negative number of items runs that many with the C source alone. If `values`
  * is NULL, the target is used. */
-#include "kernels/cpu_vectors.c"
 #include "kernels/kernels.c"
 
 void

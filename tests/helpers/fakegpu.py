@@ -78,7 +78,6 @@ def sources(face):
         "base/process.c",
         "base/status.c",
         "kernels/kernels.c",
-        "kernels/cpu_vectors.c",
     )
     return [*own, *device, *(compiler.CSRC / name for name in shared)]
 
