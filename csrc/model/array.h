@@ -57,7 +57,7 @@ ad_array_set_null_count(ad_array *array, int64_t count)
     __atomic_store_n(&array->null_count, count, __ATOMIC_RELAXED);
 }
 
-/* --- structure (array_structure.c) -------------------------------------- */
+/* --- structure (array_structure.c) --------------------------------------- */
 
 /* Checks (schema, array) as one tree, without reading a data buffer: structs
  * not released; lengths, offsets and null counts not negative and without
@@ -77,7 +77,23 @@ AD_MUST_CHECK ad_status
 ad_array_validate_known(const struct ArrowSchema *schema,
                         const struct ArrowArray *array, ad_error *err);
 
-/* --- import (array.c) --------------------------------------------------- */
+/* --- structure of the batches of a stream (array_structure.c) ------------ */
+
+/* With fewer rows than this, no size in bits of a leaf overflows. One less
+ * than a power of 2. */
+#define AD_LEAF_MAX_END (INT64_MAX / 128)
+
+/* Writes one entry per child of a validated schema to `shape`. Returns false
+ * for a schema that is not a struct of plain columns. */
+bool ad_batch_shape_make(const struct ArrowSchema *schema, uint8_t *shape);
+
+/* The complete checks of the struct itself, and of a column of it that needs
+ * at least `needed` rows. */
+bool ad_batch_root_is_sound(const struct ArrowArray *array, int64_t n);
+bool ad_batch_column_is_sound(const struct ArrowArray *column,
+                              int64_t n_buffers, int64_t needed);
+
+/* --- import -------------------------------------------------------------- */
 
 /* Validates both structs and moves them into owners. On success both `release`
  * members are NULL; on failure both structs are untouched. The event, device
@@ -120,7 +136,7 @@ void ad_array_slot_free(struct ArrowDeviceArray *slot);
 void ad_device_array_from_host(struct ArrowArray *array,
                                struct ArrowDeviceArray *out);
 
-/* --- views (array.c) ---------------------------------------------------- */
+/* --- views --------------------------------------------------------------- */
 
 /* A copy of the view that borrows the references of `src`. */
 static inline ad_array
@@ -196,7 +212,7 @@ int64_t ad_array_resolve_null_count(const ad_array *array, int64_t known);
  * without. */
 bool ad_array_has_no_nulls(const ad_array *array);
 
-/* --- sizes (array_buffers.c) -------------------------------------------- */
+/* --- sizes --------------------------------------------------------------- */
 
 /* The size can only be read from memory that the host cannot access. */
 #define AD_SIZE_UNKNOWN (-1)
@@ -226,7 +242,7 @@ AD_MUST_CHECK ad_status ad_array_nbytes(const ad_array *array, int64_t *out,
 bool ad_array_can_be_read(const ad_array *array, int64_t max_children,
                           int64_t max_nodes);
 
-/* --- building (array_build.c) ------------------------------------------- */
+/* --- building ------------------------------------------------------------ */
 
 /* A new node over foreign memory. */
 typedef struct ad_array_spec {
@@ -299,7 +315,7 @@ AD_MUST_CHECK ad_status ad_array_build_joined(const ad_joined_inputs *inputs,
 AD_MUST_CHECK ad_status ad_array_empty(ad_schema schema, ad_array *out,
                                        ad_error *err);
 
-/* --- export (array.c) --------------------------------------------------- */
+/* --- export -------------------------------------------------------------- */
 
 /* Exports the whole tree from one arena that shares buffer lists with the
  * import. The rules for the holder are those of ad_schema_export. The sync is

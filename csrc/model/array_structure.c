@@ -1,7 +1,6 @@
 #include <inttypes.h>
 
 #include "model/array.h"
-#include "model/batch_shape.h"
 
 /* --- fast check of leaves ------------------------------------------------ */
 
