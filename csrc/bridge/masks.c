@@ -412,12 +412,14 @@ ad_array_apply_mask(const ad_array *array, const ad_mask *mask,
     if (status != AD_OK) {
         return status;
     }
-    if (out->null_count < 0 &&
+    int64_t n_nulls = ad_array_null_count(out);
+    if (n_nulls < 0 &&
         (array->schema.node->flags & ARROW_FLAG_NULLABLE) == 0) {
-        status = ad_array_count_nulls(out, stream, &out->null_count, err);
+        status = ad_array_count_nulls(out, stream, &n_nulls, err);
+        ad_array_set_null_count(out, n_nulls);
     }
     if (status == AD_OK) {
-        status = check_nullable(array, out->null_count, err);
+        status = check_nullable(array, n_nulls, err);
     }
     if (status != AD_OK) {
         ad_array_clear(out);

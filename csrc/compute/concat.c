@@ -76,8 +76,9 @@ offset_width(const joined *at)
 static const void *
 validity_of(const ad_array *view)
 {
-    return view->length > 0 && view->null_count != 0 ? view->node->buffers[0]
-                                                     : NULL;
+    return view->length > 0 && ad_array_null_count(view) != 0
+               ? view->node->buffers[0]
+               : NULL;
 }
 
 /* The largest integer of `width` bytes. */
@@ -173,8 +174,9 @@ join_validity(job *self, joined *at, ad_error *err)
     for (size_t v = 0; v < at->n && at->type.has_validity; v++) {
         const ad_array *view = &at->views[v];
         if (validity_of(view) != NULL) {
-            bool is_known = at->null_count >= 0 && view->null_count >= 0;
-            at->null_count = is_known ? at->null_count + view->null_count : -1;
+            int64_t n_nulls = ad_array_null_count(view);
+            bool is_known = at->null_count >= 0 && n_nulls >= 0;
+            at->null_count = is_known ? at->null_count + n_nulls : -1;
             has_nulls = true;
         }
     }

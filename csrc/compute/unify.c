@@ -58,7 +58,7 @@ read_word(const ad_array *values, const ad_type *type, int64_t i, word *out)
 {
     static const char bits[] = {0, 1};
     const void *validity =
-        values->null_count != 0 ? values->node->buffers[0] : NULL;
+        ad_array_null_count(values) != 0 ? values->node->buffers[0] : NULL;
     int64_t row = values->offset + i;
     if (validity != NULL && !ad_bitmap_get(validity, row)) {
         *out = (word){NULL, -1};

@@ -94,7 +94,8 @@ view_node(ad_array *out, const struct ArrowArray *node)
     out->node = node;
     out->offset = node->offset;
     out->length = node->length;
-    out->null_count = ad_array_resolve_null_count(out, node->null_count);
+    ad_array_set_null_count(
+        out, ad_array_resolve_null_count(out, node->null_count));
 }
 
 /* Destination of an import. The caller's structs are still untouched. */
@@ -307,7 +308,8 @@ ad_array_clear(ad_array *array)
     array->schema = (ad_schema){0};
     array->memory.sync = NULL;
     array->memory.device = (ad_device){0};
-    array->offset = array->length = array->null_count = 0;
+    array->offset = array->length = 0;
+    ad_array_set_null_count(array, 0);
     array->memory.readonly = false;
     ad_sync_unref(sync);
     ad_owner_unref(schema);
@@ -326,13 +328,13 @@ ad_array_drop(const ad_array *array)
 static void
 narrow(ad_array *array, int64_t offset, int64_t length)
 {
-    int64_t known = array->null_count;
+    int64_t known = ad_array_null_count(array);
     if (known != 0 && length != array->length) {
         known = -1;
     }
     array->offset += offset;
     array->length = length;
-    array->null_count = ad_array_resolve_null_count(array, known);
+    ad_array_set_null_count(array, ad_array_resolve_null_count(array, known));
 }
 
 ad_status
@@ -389,7 +391,7 @@ ad_array_borrow_below(const ad_array *src, int64_t i, int64_t first,
     int64_t known = out.node->null_count;
     out.offset = out.node->offset + first;
     out.length = length;
-    out.null_count = is_whole || known == 0 ? known : -1;
+    ad_array_set_null_count(&out, is_whole || known == 0 ? known : -1);
     return out;
 }
 
@@ -835,8 +837,8 @@ ad_array_build(const ad_array_spec *spec, ad_array *out, ad_error *err)
     /* Some consumers (nanoarrow, polars) require a bitmap if the count is
      * -1. */
     if (spec->null_count == -1) {
-        out->null_count = ad_array_resolve_null_count(out, -1);
-        self->node.null_count = out->null_count;
+        self->node.null_count = ad_array_resolve_null_count(out, -1);
+        ad_array_set_null_count(out, self->node.null_count);
     }
     return AD_OK;
 }

@@ -19,6 +19,7 @@
 #ifndef AD_MODEL_ARRAY_H
 #define AD_MODEL_ARRAY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,8 +40,9 @@ typedef struct ad_array {
     ad_schema schema;
     int64_t offset; /* into the node's buffers; >= 0 */
     int64_t length;
-    bool had_event;     /* a CPU array came with an event, which is ignored */
-    int64_t null_count; /* -1: unknown; last, for ad_array_borrow */
+    bool had_event; /* a CPU array came with an event, which is ignored */
+    /* -1: unknown; last, for ad_array_borrow */
+    _Atomic(int64_t) null_count;
 } ad_array;
 
 /* The null count of an array that other threads may read. One of them may set
@@ -48,13 +50,13 @@ typedef struct ad_array {
 static inline int64_t
 ad_array_null_count(const ad_array *array)
 {
-    return __atomic_load_n(&array->null_count, __ATOMIC_RELAXED);
+    return atomic_load_explicit(&array->null_count, memory_order_relaxed);
 }
 
 static inline void
 ad_array_set_null_count(ad_array *array, int64_t count)
 {
-    __atomic_store_n(&array->null_count, count, __ATOMIC_RELAXED);
+    atomic_store_explicit(&array->null_count, count, memory_order_relaxed);
 }
 
 /* --- structure (array_structure.c) --------------------------------------- */
@@ -144,7 +146,7 @@ ad_array_borrow(const ad_array *src)
 {
     ad_array copy;
     memcpy(&copy, src, offsetof(ad_array, null_count));
-    copy.null_count = ad_array_null_count(src);
+    ad_array_set_null_count(&copy, ad_array_null_count(src));
     return copy;
 }
 
@@ -296,7 +298,7 @@ ad_array_of_leaf(ad_memory memory, const struct ArrowSchema *type,
     out->schema = (ad_schema){type, NULL};
     out->offset = 0;
     out->length = length;
-    out->null_count = 0;
+    ad_array_set_null_count(out, 0);
     out->had_event = false;
 }
 

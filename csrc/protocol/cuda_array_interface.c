@@ -303,7 +303,7 @@ export_with_mask(ad_state *state, PyObject *self)
     ad_array rows = ad_array_borrow(ad_array_of(self));
     ad_tensor_value value;
     ad_error err;
-    rows.null_count = 0;
+    ad_array_set_null_count(&rows, 0);
     if (ad_tensor_from_array(&rows, &options, &value, &err) != AD_OK) {
         return ad_interface_failed(state, &rules, &err);
     }
