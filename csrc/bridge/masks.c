@@ -1,11 +1,10 @@
-#include "bridge/masks.h"
+#include "bridge/bridge.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "compute/bits.h"
-#include "bridge/bridge.h"
 #include "order/device_owner.h"
 #include "base/log.h"
 #include "base/owner.h"

@@ -11,12 +11,163 @@
 #include "base/owner.h"
 #include "bridge/flatten.h"
 #include "compute/bits.h"
-#include "compute/fill.h"
 #include "copy/copy.h"
 #include "copy/session.h"
 #include "device/backend.h"
 #include "kernels/kernels.h"
 #include "model/extension.h"
+#include "order/device_owner.h"
+
+/* --- nulls filled with a value ------------------------------------------- */
+
+/* A bitmap, and the elements of its rows. The host fills nulls at once, a
+ * device as work of a stream. */
+typedef struct null_fill {
+    const void *validity; /* the bitmap, in memory of `array` */
+    int64_t offset;       /* of the first row's bit */
+    int64_t n_rows;
+    int64_t n_elements; /* a multiple of n_rows (several elements per row) or a
+                           divisor of it (several rows per element) */
+} null_fill;
+
+static const char filling[] = "filling nulls";
+
+/* The kernels fill whole elements of these sizes. */
+static ad_status
+check_size(size_t size, ad_device device, ad_error *err)
+{
+    if (size == 1 || size == 2 || size == 4 || size == 8 || size == 16) {
+        return AD_OK;
+    }
+    return ad_fail_on(
+        err, device, "dtype", "use nulls=\"ignore\" and the array's .validity",
+        "nulls are filled in elements of 1, 2, 4, 8 or 16 bytes, "
+        "and these have %s%zu",
+        size == 0 ? "less than " : "", size == 0 ? 1 : size);
+}
+
+/* `size` has passed check_size. */
+static ad_launch
+fill_launch(const null_fill *fill, const void *value, size_t size)
+{
+    unsigned char repeated[16];
+    ad_launch launch = {
+        .kernel = AD_KERNEL_FILL_NULLS,
+        .bit_offset = fill->offset,
+        .length = fill->n_rows,
+        .numbers = {(int64_t)size},
+    };
+    for (size_t i = 0; i < sizeof(repeated); i += size) {
+        memcpy(repeated + i, value, size);
+    }
+    launch.numbers[1] = fill->n_rows > fill->n_elements
+                            ? -(fill->n_rows / fill->n_elements)
+                            : fill->n_elements / fill->n_rows;
+    memcpy(&launch.numbers[2], repeated, sizeof(repeated));
+    return launch;
+}
+
+static ad_status
+run_fill(ad_session *session, const ad_array *array, const null_fill *fill,
+         ad_launch launch, void *target, ad_error *err)
+{
+    const ad_session_request also =
+        ad_session_within(array->memory.device, fill->validity,
+                          array->memory.sync, NULL, filling);
+    AD_RETURN_IF_ERR(ad_session_use(session, &also, array->memory.owner, err));
+    return ad_session_kernel(session, fill->validity, target, launch, err);
+}
+
+/* Writes the value of `size` bytes to the null rows of `target`, which is
+ * arrowdev's own memory on the array's device. The work follows target->sync,
+ * which is replaced by the event to wait for. On the host the work is done on
+ * return. AD_ERR_EXCHANGE, "dtype", for a size other than 1, 2, 4, 8 and 16,
+ * here and below. */
+static ad_status
+fill_nulls(const ad_array *array, const null_fill *fills, size_t n,
+           const void *value, size_t size, ad_tensor *target, ad_error *err)
+{
+    ad_session_request request =
+        ad_session_within(target->memory.device, target->data,
+                          target->memory.sync, NULL, filling);
+    ad_session session;
+    ad_sync *sync;
+    request.others_pending = !ad_sync_is_done(array->memory.sync);
+    AD_RETURN_IF_ERR(check_size(size, array->memory.device, err));
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    ad_status status =
+        session.backend == NULL
+            ? AD_OK
+            : ad_owner_record_stream(target->memory.owner, &session.on, err);
+    for (size_t i = 0; i < n && status == AD_OK; i++) {
+        ad_launch launch = fill_launch(&fills[i], value, size);
+        if (launch.numbers[1] == 1) {
+            launch.values.data = target->data;
+        }
+        status =
+            run_fill(&session, array, &fills[i], launch, target->data, err);
+    }
+    if (status == AD_OK) {
+        status = ad_session_finish(&session, NULL, &sync, err);
+    }
+    if (status != AD_OK) {
+        ad_session_abandon(&session, array->memory.owner, NULL,
+                           target->memory.owner);
+        return status;
+    }
+    if (sync != NULL) {
+        ad_sync_unref(target->memory.sync);
+        target->memory.sync = sync;
+    }
+    return AD_OK;
+}
+
+/* Without a session, which takes longer than filling a thousand rows. */
+static ad_status
+copy_filled_on_host(const ad_array *array, const null_fill *fill,
+                    ad_launch launch, int64_t nbytes, ad_allocation *out,
+                    ad_error *err)
+{
+    ad_host_block *memory;
+    AD_RETURN_IF_ERR(ad_sync_wait(array->memory.sync, filling, err));
+    AD_RETURN_IF_ERR(ad_host_block_new(nbytes, &memory, err));
+    launch.source.data = (void *)fill->validity;
+    launch.target.data = memory->data;
+    launch.n_items = 1;
+    ad_kernel_run_on_host(&launch);
+    *out = (ad_allocation){.data = memory->data, .owner = &memory->base};
+    return AD_OK;
+}
+
+/* Copies `values` to new memory and fills the nulls in one pass. `values` is
+ * contiguous, with one element per row. The result is on the host where the
+ * host can access the values, else on their device. */
+static ad_status
+copy_filled(const ad_array *array, const null_fill *fill, const void *value,
+            size_t size, const ad_tensor *values, ad_allocation *out,
+            ad_error *err)
+{
+    const ad_session_request request = ad_session_within(
+        array->memory.device, values->data, array->memory.sync, NULL, filling);
+    AD_RETURN_IF_ERR(check_size(size, array->memory.device, err));
+    int64_t nbytes = fill->n_rows * (int64_t)size;
+    ad_launch launch = fill_launch(fill, value, size);
+    launch.values.data = values->data;
+    launch.values.offset = values->byte_offset;
+    *out = (ad_allocation){0};
+    if (ad_host_accessible(array->memory.device)) {
+        return copy_filled_on_host(array, fill, launch, nbytes, out, err);
+    }
+    ad_session session;
+    AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
+    ad_status status =
+        ad_session_allocate(&session, nbytes, &out->data, &out->owner, err);
+    if (status == AD_OK) {
+        status = run_fill(&session, array, fill, launch, out->data, err);
+    }
+    return ad_session_end(&session, status, array->memory.owner, NULL, out,
+                          err);
+}
 
 /* --- copies of a column -------------------------------------------------- */
 
@@ -83,7 +234,7 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
 {
     ad_device device =
         ad_bridge_target(array->memory.device, AD_COPY_IF_NEEDED);
-    ad_fill fills[AD_MAX_DEPTH + 1];
+    null_fill fills[AD_MAX_DEPTH + 1];
     ad_allocation made;
     size_t n_fills = 0;
     int64_t n = ad_tensor_size(tensor);
@@ -95,7 +246,7 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
         const ad_level *level = &flat->levels[i];
         if (level->n_nulls != 0) {
             fills[n_fills++] =
-                (ad_fill){level->validity, level->offset, level->length, n};
+                (null_fill){level->validity, level->offset, level->length, n};
         }
     }
     AD_LOG_COPY(size > 0 ? n * (int64_t)size : n * bits / 8,
@@ -104,8 +255,7 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
                 : has_nulls   ? "nulls are filled"
                               : "copy=True was passed");
     AD_RETURN_IF_ERR(
-        is_plain ? ad_nulls_copy_filled(array, fills, value, size, tensor,
-                                        &made, err)
+        is_plain ? copy_filled(array, fills, value, size, tensor, &made, err)
         : flat->is_bits
             ? unpack_values(array, flat, n, device, &made, err)
             : duplicate_values(array, tensor, n, device, &made, err));
@@ -118,7 +268,7 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
         return AD_OK;
     }
     ad_status status =
-        ad_nulls_fill(array, fills, n_fills, value, size, tensor, err);
+        fill_nulls(array, fills, n_fills, value, size, tensor, err);
     if (status != AD_OK) {
         ad_tensor_clear(tensor);
     }
@@ -543,14 +693,14 @@ take_column(const matrix *self, int64_t i, const ad_bridge_options *options,
     if (!self->has_null_rows) {
         return AD_OK;
     }
-    const ad_fill fill = {
+    const null_fill fill = {
         .validity = ad_array_validity(batch),
         .offset = batch->offset,
         .n_rows = self->n_rows,
         .n_elements = self->n_rows,
     };
-    ad_status status = ad_nulls_fill(batch, &fill, 1, self->options->fill,
-                                     (size_t)self->size, &value->tensor, err);
+    ad_status status = fill_nulls(batch, &fill, 1, self->options->fill,
+                                  (size_t)self->size, &value->tensor, err);
     if (status != AD_OK) {
         ad_tensor_clear(&value->tensor);
     }

@@ -17,7 +17,6 @@
 #include "base/unaligned.h"
 #include "compute/bits.h"
 #include "compute/buffer_builder.h"
-#include "compute/run_end.h"
 #include "compute/unify.h"
 #include "copy/copy.h"
 #include "device/backend.h"

@@ -5,7 +5,6 @@
 #include "compute/buffer_builder.h"
 #include "base/log.h"
 #include "base/owner.h"
-#include "compute/run_end.h"
 #include "model/map_buffers.h"
 
 static const char operation[] = "making an array compact";

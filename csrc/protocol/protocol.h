@@ -13,7 +13,6 @@
 
 #include "model/array.h"
 #include "bridge/bridge.h"
-#include "bridge/masks.h"
 #include "order/streams.h"
 #include "order/memory.h"
 #include "model/tensor.h"

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "model/extension.h"
-#include "bridge/masks.h"
 #include "model/schema_cast.h"
 #include "model/type.h"
 #include "protocol/ndarray.h"
