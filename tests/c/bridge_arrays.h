@@ -5,7 +5,6 @@
 
 #include "base/owner.h"
 #include "bridge/bridge.h"
-#include "bridge/bridge.h"
 #include "compute/bits.h"
 #include "model/extension.h"
 #include "strided.h"
