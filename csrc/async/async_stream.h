@@ -205,4 +205,98 @@ void ad_async_producer_close(ad_async_producer *producer);
 /* Whether the struct belongs to an ad_async_producer. */
 bool ad_async_is_own_producer(const struct ArrowAsyncProducer *producer);
 
+/* --- what both ends share: the states of a stream ------------------------ */
+
+/* The states of an async stream, and the calls that are valid in each.
+ *
+ * Both ends and arrowdev.testing share one table. The consumer checks incoming
+ * calls with it (async/consumer.c), the producer outgoing calls
+ * (async/producer.c), and scripted ends the calls of foreign ends.
+ */
+
+typedef enum ad_async_state {
+    AD_ASYNC_NEW,
+    AD_ASYNC_OPEN,           /* the schema has arrived: batches may follow */
+    AD_ASYNC_ENDED,          /* by a NULL task */
+    AD_ASYNC_FAILED,         /* by on_error */
+    AD_ASYNC_REFUSED,        /* a callback returned an error */
+    AD_ASYNC_REFUSED_FAILED, /* REFUSED, and on_error was called */
+    AD_ASYNC_RELEASED
+} ad_async_state;
+
+#define AD_ASYNC_N_STATES (AD_ASYNC_RELEASED + 1)
+
+/* Calls of the handler; REFUSAL: a call of the handler returned an error. */
+typedef enum ad_async_event {
+    AD_ASYNC_ON_SCHEMA,
+    AD_ASYNC_ON_TASK,
+    AD_ASYNC_ON_END, /* on_next_task with NULL */
+    AD_ASYNC_ON_ERROR,
+    AD_ASYNC_RELEASE,
+    AD_ASYNC_REFUSAL
+} ad_async_event;
+
+#define AD_ASYNC_N_EVENTS (AD_ASYNC_REFUSAL + 1)
+
+typedef struct ad_async_step {
+    ad_async_state next;
+    /* The rule that the call breaks, worded to follow "<call> was called ";
+     * NULL: none. The end that detects it keeps its state, or makes the step
+     * of AD_ASYNC_REFUSAL. */
+    const char *rule;
+    const char *rule_id; /* of arrowdev.testing */
+    bool is_tolerated;   /* Arrow C++ makes this call: the consumer accepts it
+                            and goes to `next` */
+} ad_async_step;
+
+const ad_async_step *ad_async_step_of(ad_async_state state,
+                                      ad_async_event event);
+
+const char *ad_async_state_name(ad_async_state state);
+const char *ad_async_event_name(ad_async_event event);
+
+/* --- the waker ----------------------------------------------------------- */
+
+/* The waker: a file descriptor that becomes readable on a wake-up. An event
+ * loop or a thread waits for it.
+ *
+ * A wake-up may come from any thread, never blocks and needs no interpreter,
+ * so that an end of an async stream can call it on the thread of its peer.
+ * Wakers are reference-counted, so that a late wake-up finds the descriptor
+ * open.
+ *
+ * A forked child shares the descriptor with its parent but lacks the threads
+ * of the stream: there a waker is neither woken nor cleared.
+ */
+
+typedef struct ad_waker {
+    ad_owner base;
+    int fd;              /* an eventfd, for poll() */
+    unsigned generation; /* of the process that created it */
+} ad_waker;
+
+/* AD_ERR_EXCHANGE, "stream", if the process has no free file descriptor. */
+AD_MUST_CHECK ad_status ad_waker_new(ad_waker **out, ad_error *err);
+void ad_waker_unref(ad_waker *waker); /* NULL allowed */
+
+/* Whether this process created the waker; false in a forked child. */
+bool ad_waker_is_ours(const ad_waker *waker);
+
+/* AD_ERR_EXCHANGE, "stream", unless ad_waker_is_ours(). */
+AD_MUST_CHECK ad_status ad_waker_check(const ad_waker *waker, ad_error *err);
+
+void ad_waker_wake(ad_waker *waker);
+
+/* The wake-up callback for a consumer or producer, which takes a reference on
+ * the waker. */
+ad_async_wake ad_waker_callback(ad_waker *waker);
+
+/* Clears the waker and returns whether it was woken. Call it before reading
+ * what the wake-up announced, so that no later wake-up is lost. */
+bool ad_waker_clear(ad_waker *waker);
+
+/* Waits until the waker is woken, a signal arrives, or the timeout expires
+ * (-1: none). Does not clear the waker. */
+void ad_waker_wait(ad_waker *waker, int timeout_ms);
+
 #endif /* AD_ASYNC_ASYNC_STREAM_H */

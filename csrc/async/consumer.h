@@ -9,8 +9,6 @@
 #include <stdatomic.h>
 
 #include "async/async_stream.h"
-#include "async/states.h"
-#include "async/waker.h"
 
 /* --- the consumer -------------------------------------------------------- */
 

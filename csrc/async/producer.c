@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "async/async_stream.h"
-#include "async/states.h"
 #include "model/metadata.h"
 
 struct ad_async_producer {

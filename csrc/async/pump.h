@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "stream/array_stream.h"
-#include "async/waker.h"
 #include "async/async_stream.h"
 
 typedef struct ad_async_pump ad_async_pump;

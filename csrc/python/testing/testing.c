@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "abi/arrow_c.h"
-#include "async/states.h"
+#include "async/async_stream.h"
 #include "order/deferred_release.h"
 #include "device/software/software.h"
 #include "device/software/engine.h"
