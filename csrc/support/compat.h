@@ -47,11 +47,16 @@ ad_py_unlock(ad_py_mutex *mutex)
 }
 #endif
 
+/* The value of a member that other threads may write and that cannot be
+ * _Atomic: one of CPython's structs, or one that Py_VISIT and Py_CLEAR take.
+ * This and ad_py_set_once() are the only uses of the compiler's own atomics. */
+#define AD_PY_LOAD(member, order) __atomic_load_n(&(member), __ATOMIC_##order)
+
 /* A member that is set once, on first need: borrowed, or NULL. */
 static inline PyObject *
 ad_py_once(PyObject *const *member)
 {
-    return __atomic_load_n(member, __ATOMIC_ACQUIRE);
+    return AD_PY_LOAD(*member, ACQUIRE);
 }
 
 /* Set such a member, unless another thread was first. Steals `object`, and
@@ -134,7 +139,7 @@ static inline unsigned int
 ad_py_type_version(PyTypeObject *type)
 {
 #if PY_VERSION_HEX >= 0x030d0000
-    return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
+    return AD_PY_LOAD(type->tp_version_tag, RELAXED);
 #else
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)
                ? type->tp_version_tag
@@ -262,7 +267,7 @@ ad_py_imported(const char *name)
 static inline void
 ad_py_clear_weakrefs(PyObject *object, PyObject **list)
 {
-    if (__atomic_load_n(list, __ATOMIC_RELAXED) != NULL) {
+    if (AD_PY_LOAD(*list, RELAXED) != NULL) {
         PyObject_ClearWeakRefs(object);
     }
 }

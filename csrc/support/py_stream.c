@@ -79,9 +79,7 @@ take_exception(ad_array_stream *stream)
         ad_batch_source *source = ad_array_stream_source(stream);
         ad_saved_exception *kept = source->saved_exception;
         PyObject *exception =
-            kept != NULL
-                ? __atomic_exchange_n(&kept->exception, NULL, __ATOMIC_ACQ_REL)
-                : NULL;
+            kept != NULL ? atomic_exchange(&kept->exception, NULL) : NULL;
         if (exception != NULL) {
             return exception;
         }
@@ -318,7 +316,7 @@ ad_saved_exception_clear(ad_saved_exception *self)
     free(self->text);
     self->text = NULL;
     if (self->exception != NULL && ad_py_enter(&entry)) {
-        Py_CLEAR(self->exception);
+        Py_XDECREF(atomic_exchange(&self->exception, NULL));
         ad_py_leave(&entry);
     }
 }

@@ -3,6 +3,8 @@
 #ifndef AD_SUPPORT_PY_STREAM_H
 #define AD_SUPPORT_PY_STREAM_H
 
+#include <stdatomic.h>
+
 #include "stream/array_stream.h"
 #include "support/capsule.h"
 #include "support/state.h"
@@ -48,9 +50,9 @@ PyObject *ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
 /* Its errno and text for a consumer in C, and the exception itself for a
  * reader in Python, which raises it again. */
 typedef struct ad_saved_exception {
-    PyObject *exception; /* NULL: none, or taken */
-    char *text;          /* "ValueError: broken"; NULL: not available */
-    int code;            /* errno */
+    _Atomic(PyObject *) exception; /* NULL: none, or taken */
+    char *text; /* "ValueError: broken"; NULL: not available */
+    int code;   /* errno */
 } ad_saved_exception;
 
 /* Save the current exception, and fail with the error "`who` raised ...", or,

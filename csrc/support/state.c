@@ -3,13 +3,13 @@
 
 /* The newest module comes first: one that is imported again has its own state.
  * Other interpreters are not supported. */
-static ad_state *newest;
+static ad_state_link newest;
 static ad_py_mutex lock; /* of the list */
 
 ad_state *
 ad_state_current(void)
 {
-    ad_state *found = __atomic_load_n(&newest, __ATOMIC_ACQUIRE);
+    ad_state *found = atomic_load_explicit(&newest, memory_order_acquire);
     if (found == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "arrowdev is not loaded any more");
     }
@@ -34,7 +34,7 @@ ad_state_add(ad_state *state)
 {
     ad_py_lock(&lock);
     state->next = newest;
-    __atomic_store_n(&newest, state, __ATOMIC_RELEASE);
+    atomic_store_explicit(&newest, state, memory_order_release);
     ad_py_unlock(&lock);
 }
 
@@ -42,12 +42,12 @@ void
 ad_state_remove(ad_state *state)
 {
     ad_py_lock(&lock);
-    ad_state **link = &newest;
+    ad_state_link *link = &newest;
     while (*link != NULL && *link != state) {
         link = &(*link)->next;
     }
     if (*link == state) {
-        __atomic_store_n(link, state->next, __ATOMIC_RELEASE);
+        atomic_store_explicit(link, state->next, memory_order_release);
     }
     ad_py_unlock(&lock);
 }

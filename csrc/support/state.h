@@ -15,9 +15,10 @@
 #ifndef AD_SUPPORT_STATE_H
 #define AD_SUPPORT_STATE_H
 
-#include "support/compat.h"
+#include <stdatomic.h>
 
 #include "abi/dlpack.h"
+#include "support/compat.h"
 
 /* Strong references. */
 #define AD_STATE_OBJECTS(X)                                                   \
@@ -78,6 +79,8 @@ typedef struct ad_type_slot {
 
 #define AD_N_TYPE_SLOTS 8
 
+typedef struct ad_state *_Atomic ad_state_link;
+
 typedef struct ad_state {
 #define X(name) PyObject *name;
     AD_STATE_OBJECTS(X)
@@ -88,7 +91,7 @@ typedef struct ad_state {
     unsigned int next_slot;
     PyObject *spare_array;             /* memory of a freed Array, or NULL */
     struct ArrowSchema *schema_holder; /* in schema_capsule */
-    struct ad_state *next;             /* state.c: list of modules */
+    ad_state_link next;                /* state.c: list of modules */
 } ad_state;
 
 /* Borrowed interned string: AD_STR(state, dlpack). */
