@@ -101,9 +101,11 @@ ad_builder_bytes(ad_builder *self, const void *source, int64_t from,
                      target, to, nbytes, err);
 }
 
-ad_status
-ad_builder_read(ad_builder *self, const void *source, int64_t from,
-                int64_t nbytes, void *out, ad_error *err)
+/* Reads `nbytes` bytes of the session's device to `out`, after all work so
+ * far. Blocks. */
+static ad_status
+read_device(ad_builder *self, const void *source, int64_t from, int64_t nbytes,
+            void *out, ad_error *err)
 {
     if (self->session.backend != NULL) {
         return ad_session_read(&self->session, NULL, source, (uint64_t)from,
@@ -181,9 +183,9 @@ read_run_end(ad_builder *builder, const struct ArrowArray *ends, int64_t width,
     if (i < 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(ad_builder_read(builder, ends->buffers[1],
-                                     (ends->offset + i) * width, width,
-                                     &number, err));
+    AD_RETURN_IF_ERR(read_device(builder, ends->buffers[1],
+                                 (ends->offset + i) * width, width, &number,
+                                 err));
     *out = ad_int_at(&number, (int)width, 0);
     return AD_OK;
 }
@@ -275,7 +277,7 @@ find_on_device(ad_builder *builder, const ad_array *view, int64_t width,
                                   8 * nbytes, AD_BITS_ZEROS, err));
     AD_RETURN_IF_ERR(ad_session_kernel(&builder->session, ends->buffers[1],
                                        found, launch, err));
-    return ad_builder_read(builder, found, 0, nbytes, out, err);
+    return read_device(builder, found, 0, nbytes, out, err);
 }
 
 ad_status

@@ -48,12 +48,6 @@ AD_MUST_CHECK ad_status ad_builder_bytes(ad_builder *self, const void *source,
                                          int64_t to, int64_t nbytes,
                                          ad_error *err);
 
-/* Reads `nbytes` bytes of the session's device to `out`, after all work so
- * far. Blocks. */
-AD_MUST_CHECK ad_status ad_builder_read(ad_builder *self, const void *source,
-                                        int64_t from, int64_t nbytes,
-                                        void *out, ad_error *err);
-
 /* Keeps `owner`, whose memory the result shares. The builder's event then
  * covers that memory too, even if nothing was allocated. */
 AD_MUST_CHECK ad_status ad_builder_share(ad_builder *self, ad_owner *owner,

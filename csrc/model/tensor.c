@@ -93,8 +93,9 @@ ad_tensor_nbytes(const ad_tensor *tensor)
     return nbytes;
 }
 
-void
-ad_tensor_row_major(int32_t ndim, const int64_t *shape, int64_t *strides)
+/* Row-major strides of a shape. */
+static void
+row_major(int32_t ndim, const int64_t *shape, int64_t *strides)
 {
     int64_t stride = 1;
     for (int32_t i = ndim - 1; i >= 0; i--) {
@@ -369,7 +370,7 @@ ad_tensor_check(const ad_tensor_descriptor *descriptor, const char *what,
     for (int32_t i = 0; i < descriptor->ndim; i++) {
         shape[i] = descriptor->shape[i];
     }
-    ad_tensor_row_major(descriptor->ndim, shape, strides);
+    row_major(descriptor->ndim, shape, strides);
     if (size == 0) {
         keep_strides(descriptor, strides);
     } else {
@@ -560,7 +561,7 @@ contiguous_strides(ad_tensor *tensor, char order)
 {
     int64_t stride = 1;
     if (order != 'F') {
-        ad_tensor_row_major(tensor->ndim, tensor->shape, tensor->strides);
+        row_major(tensor->ndim, tensor->shape, tensor->strides);
         return;
     }
     for (int32_t i = 0; i < tensor->ndim; i++) {

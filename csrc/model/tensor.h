@@ -120,9 +120,6 @@ void ad_tensor_extent(const ad_tensor *tensor, int64_t *low, int64_t *high);
  * order. */
 bool ad_tensor_is_contiguous(const ad_tensor *tensor, char order);
 
-/* Row-major strides of a shape. */
-void ad_tensor_row_major(int32_t ndim, const int64_t *shape, int64_t *strides);
-
 /* Address of the first element: data, or data + byte_offset. Not for handle
  * devices. */
 static inline void *

@@ -128,10 +128,6 @@ AD_MUST_CHECK ad_status ad_type_print(const struct ArrowSchema *node,
 AD_MUST_CHECK ad_status ad_type_format_from_name(const char *name,
                                                  ad_text *out, ad_error *err);
 
-/* The name of a valid format as ad_type_print() writes it, without parameters;
- * NULL for types without children that have parameters. */
-const char *ad_type_name_of_format(const char *format);
-
 /* Sets the dtype of *err (NULL allowed) to the name of the type. */
 void ad_type_error_dtype(const struct ArrowSchema *node, ad_error *err);
 

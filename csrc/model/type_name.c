@@ -88,8 +88,10 @@ find_format(const char *name, size_t length)
     return NULL;
 }
 
-const char *
-ad_type_name_of_format(const char *format)
+/* The name of a valid format as ad_type_print() writes it, without parameters;
+ * NULL for types without children that have parameters. */
+static const char *
+name_of_format(const char *format)
 {
     size_t length = strcspn(format, ":");
     for (size_t i = 0; i < N_NAMES; i++) {
@@ -352,8 +354,7 @@ print_plain(const struct ArrowSchema *node, const ad_type *type, ad_text *out,
             return ad_text_printf(out, err, "timestamp[%s, tz=%s]",
                                   unit_name(type->unit), type->suffix);
         default:
-            return ad_text_append(out, ad_type_name_of_format(node->format),
-                                  err);
+            return ad_text_append(out, name_of_format(node->format), err);
     }
 }
 
@@ -440,7 +441,7 @@ print_nested(const struct ArrowSchema *node, const ad_type *type, int depth,
     if (is_union) {
         TRY(ad_type_union_ids(type, ids, &n, err));
     }
-    TRY(ad_text_printf(out, err, "%s<", ad_type_name_of_format(node->format)));
+    TRY(ad_text_printf(out, err, "%s<", name_of_format(node->format)));
     TRY(print_fields(node, is_union ? ids : NULL, depth, out, err));
     TRY(ad_text_append(out, ">", err));
     return type->id != AD_TYPE_FIXED_LIST

@@ -12,7 +12,14 @@
 #define N_INLINE_STREAMS 2
 #define N_ON_STACK 32
 
-/* The work on a stream that used the memory. */
+/* The work on a stream that used the memory.
+ *
+ *     state            what happens                        next
+ *     MAY_BE_CAPTURED  recorded; a capture runs            IN_GRAPH
+ *     MAY_BE_CAPTURED  recorded; no capture runs           ON_STREAM
+ *     IN_GRAPH         recorded again after the capture    ON_STREAM
+ *     any              the release can record no event     IN_CONTEXT
+ */
 typedef enum stream_work {
     ON_STREAM,
     MAY_BE_CAPTURED, /* not asked yet; only before the stream is recorded */

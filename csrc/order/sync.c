@@ -528,7 +528,7 @@ follows(const ad_sync *sync, const struct ad_backend *backend,
            (backend->capabilities & AD_CAP_IN_ORDER) != 0;
 }
 
-ad_status
+static ad_status
 order_resolved(ad_sync *sync, const subject *of, const ad_stream_ref *on,
                const char *operation, ad_error *err)
 {

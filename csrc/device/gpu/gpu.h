@@ -262,11 +262,6 @@ const ad_context *ad_gpu_held(const struct ad_gpu *gpu);
 
 /* --- calls in a context --------------------------------------------------- */
 
-/* Make a context current, or fail. *scope need not be initialised. */
-AD_MUST_CHECK ad_status ad_gpu_enter(const struct ad_gpu *gpu,
-                                     ad_context context, ad_gpu_scope *scope,
-                                     ad_error *err);
-
 /* Until ad_gpu_leave, calls on this thread do not invalidate graphs that
  * others capture. By default a capture forbids every thread of the process to
  * wait, to query an event, to allocate, to create a stream or to load a
