@@ -1,6 +1,6 @@
 /* compute/: buffers whose contents are new.
  *
- * The buffer builder, bits, filled nulls, run ends, concat and trim. Loops do
+ * The buffer builder, bits, run ends, concat and trim. Loops do
  * the work on the host, kernels on a device. Device work is asynchronous
  * unless a function is documented to block. Assumes trees that model/ has
  * checked, but trusts no offset that it reads. Any thread; no lock of its own.
