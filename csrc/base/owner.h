@@ -5,7 +5,7 @@
  * tree, a DLPack tensor, a host allocation, a Python object. The last unref
  * may come on any thread, without the GIL, during or after finalization.
  * `destroy` must work in all these cases; for a PyObject only
- * support/py_owner.c does so.
+ * support/py_call.c does so.
  *
  * NULL is a valid owner everywhere and stands for memory that lives forever.
  */

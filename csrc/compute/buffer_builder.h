@@ -1,9 +1,9 @@
 /* compute/: buffers whose contents are new.
  *
- * The buffer builder, bits, run ends, concat and trim. Loops do
- * the work on the host, kernels on a device. Device work is asynchronous
- * unless a function is documented to block. Assumes trees that model/ has
- * checked, but trusts no offset that it reads. Any thread; no lock of its own.
+ * The buffer builder, bits, run ends, concat and trim. Loops do the work on
+ * the host, kernels on a device. Device work is asynchronous unless a function
+ * is documented to block. Assumes trees that model/ has checked, but trusts no
+ * offset that it reads. Any thread; no lock of its own.
  */
 
 /* Allocates and fills the buffers of a new array, on one device or on the

@@ -1,6 +1,6 @@
 #include "protocol/ndarray.h"
 
-#include "support/py_owner.h"
+#include "support/py_call.h"
 
 /* --- the table of NumPy's C API ------------------------------------------ */
 

@@ -20,7 +20,7 @@
 #include "support/capsule.h"
 #include "support/errors.h"
 #include "support/objects.h"
-#include "support/py_owner.h"
+#include "support/py_call.h"
 #include "support/state.h"
 
 /* A parsed stream= argument. The meaning of a number, and whether an object's

@@ -1,11 +1,13 @@
 /* Foreign threads attach to the interpreter here, to call Python code or to
- * release an object; and calls of helpers that are written in Python.
+ * release an object: with them, the owners of Python objects, and calls of
+ * helpers that are written in Python.
  */
 #ifndef AD_SUPPORT_PY_CALL_H
 #define AD_SUPPORT_PY_CALL_H
 
 #include <time.h>
 
+#include "base/owner.h"
 #include "support/compat.h"
 
 /* Attach this thread to the interpreter for a release or another short piece
@@ -34,6 +36,24 @@ void ad_py_calls_allow(void);
  * they have begun are over, or until `deadline` (of AD_WAIT_CLOCK). Call
  * without the GIL. */
 void ad_py_calls_stop(const struct timespec *deadline);
+
+/* --- owners of Python objects -------------------------------------------- */
+
+/* Like every release that takes the GIL (see ad_py_enter) they check for
+ * finalization, preserve a pending exception, and leak on purpose rather than
+ * call into a finalized interpreter. */
+
+/* An owner that holds one strong reference. NULL with MemoryError. */
+ad_owner *ad_py_owner_new(PyObject *object);
+
+/* An owner of the buffer that `object` exports with these PyBUF_ flags, which
+ * `*out` borrows. The Py_buffer is filled where it stays, because its shape
+ * and strides may point into it. NULL with an exception. */
+ad_owner *ad_py_owner_of_buffer(PyObject *object, int flags,
+                                const Py_buffer **out);
+
+/* The object behind an owner made by ad_py_owner_new (borrowed), else NULL. */
+PyObject *ad_py_owner_object(const ad_owner *owner);
 
 /* --- helpers written in Python: arrowdev.<submodule>.<function> ---------- */
 

@@ -8,7 +8,7 @@
 
 #include "copy/copy.h"
 #include "copy/copy_tree.h"
-#include "support/py_owner.h"
+#include "support/py_call.h"
 #include "validate/validate.h"
 
 /* What a buffer that is there and has no bytes points to. It has room for the

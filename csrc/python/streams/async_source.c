@@ -7,7 +7,6 @@
 #include "support/errors.h"
 #include "python/functions/functions.h"
 #include "support/py_call.h"
-#include "support/py_owner.h"
 #include "support/waiting.h"
 
 /* The interval for checking signals: a signal that another thread receives
