@@ -27,7 +27,6 @@ SUITE = ROOT / "tests" / "gpu_cuda"
 N_QUEUES = 8
 FEW_QUEUES = ("races", "own_streams", "release")
 FIRST = ("libraries", "races", "graphs", "memory_kinds", "ending", "exchange", "release")
-LEFT_OUT = ("figures",)  # benchmarks/gpu.py measures more
 PACKAGES = (
     "torch", "cupy-cuda13x", "cupy-cuda12x", "jax", "numba-cuda", "cuda-core", "cuda-bindings",
     "cudf-cu13", "rmm-cu13", "numpy", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist",
@@ -160,7 +159,7 @@ def machine(run, arguments):
 def files_of_the_suite(wanted):
     """The files in the order in which they run."""
     names = [path.stem.removeprefix("test_") for path in SUITE.glob("test_*.py")]
-    names = [name for name in names if name not in LEFT_OUT and re.search(wanted, name)]
+    names = [name for name in names if re.search(wanted, name)]
     return sorted(names, key=lambda name: (name not in FIRST, [*FIRST, name].index(name), name))
 
 

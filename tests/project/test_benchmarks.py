@@ -167,6 +167,19 @@ def test_async_streams():
     assert int(most) <= 1024
 
 
+@pytest.mark.timeout(600)
+def test_gpu_rows(tmp_path):
+    import compiler
+
+    pytest.importorskip("cuda.bindings")
+    compiler.command()
+    command = [sys.executable, str(FOLDER / "gpu.py"), "--quick", "--standin", "--json=r.json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert sum("ours" in row for row in report["paths"]) >= 16 and report["conditions"]["device"]
+
+
 @pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_engines(engine, tmp_path):
     pytest.importorskip({"dask": "distributed"}.get(engine, engine))

@@ -1,6 +1,6 @@
 """What a driver refuses during a capture, on the HIP face: one test for each rule.
 
-The rules are CUDA's, see tests/gpu_cuda/test_standin_rules.py. AMD's runtime was seen to break a
+The rules are CUDA's, see tests/gpu_cuda/test_standin.py. AMD's runtime was seen to break a
 capture by a wait for the device, in every mode (ROCm/rocm-systems #4508).
 """
 
