@@ -23,74 +23,6 @@ batch_array(void)
 }
 
 static void
-test_import_moves_schema_and_array(void)
-{
-    ad_array array, child;
-    tree_import(batch_schema(), batch_array(), NULL, &array);
-    CHECK(array.memory.sync == NULL);
-    CHECK_INT(array.memory.device.type, ARROW_DEVICE_CUDA);
-    CHECK_INT(array.memory.device.id, 3);
-    CHECK_INT(array.offset, 1);
-    CHECK_INT(array.length, 10);
-    CHECK_INT(array.null_count, 0);
-    CHECK(!array.memory.readonly);
-    CHECK(ad_array_is_whole(&array));
-    CHECK_INT(ad_array_child(&array, 0, &child, NULL), AD_OK);
-    ad_array_clear(&array);
-    CHECK(array.memory.owner == NULL && array.node == NULL);
-    CHECK_INT(atomic_load(&live_arrays), 4);
-    CHECK_STR(child.schema.node->name, "a");
-    ad_array_clear(&child);
-    ad_array_clear(&child);
-    tree_check_all_gone();
-}
-
-static void
-test_import_keeps_event(void)
-{
-    int event;
-    ad_array array;
-    tree_import(tree_schema("l", "", 0), tree_ints(3), &event, &array);
-    ad_sync *sync = ad_sync_ref(array.memory.sync);
-    CHECK_INT(sync->kind, AD_SYNC_EVENT);
-    CHECK(sync->handle == &event);
-    CHECK_INT(sync->on.context.device.type, ARROW_DEVICE_CUDA);
-    CHECK_INT(sync->on.context.device.id, 3);
-    ad_array_clear(&array);
-    CHECK_INT(atomic_load(&live_arrays), 1);
-    ad_sync_unref(sync);
-    tree_check_all_gone();
-}
-
-static void
-test_failed_import_leaves_structs_untouched(void)
-{
-    struct ArrowSchema schema = tree_take_schema(batch_schema());
-    struct ArrowDeviceArray array = tree_take_array(batch_array(), NULL);
-    struct ArrowSchema *third = schema.children[2];
-    ad_array out;
-    array.array.children[2]->length = 10;
-    CHECK_INT(ad_array_import(&schema, &array, false, &out, &err),
-              AD_ERR_ARROW);
-    CHECK_STR(err.path, "children[2]");
-    ad_schema known = {&schema, NULL};
-    CHECK_INT(ad_array_import_as(known, &array, &out, &err), AD_ERR_ARROW);
-    CHECK_STR(err.path, "children[2]");
-    array.array.children[2]->length = 12;
-    third->format = "?";
-    CHECK_INT(ad_array_import(&schema, &array, false, &out, &err),
-              AD_ERR_ARROW);
-    CHECK_STR(err.path, "children[2]");
-    CHECK(schema.release != NULL && array.array.release != NULL);
-    schema.release(&schema);
-    array.array.release(&array.array);
-    CHECK_INT(ad_array_import(&schema, &array, false, &out, &err),
-              AD_ERR_ARROW);
-    CHECK_HAS(err.message, "released");
-    tree_check_all_gone();
-}
-
-static void
 test_import_fails_without_memory(void)
 {
     int event;
@@ -147,74 +79,12 @@ test_import_as_shares_the_schema(void)
 }
 
 static void
-test_device_array_from_host_moves_the_struct(void)
-{
-    struct ArrowArray *source = tree_ints(3);
-    struct ArrowDeviceArray out;
-    memset(&out, 0xff, sizeof(out));
-    ad_device_array_from_host(source, &out);
-    CHECK(source->release == NULL);
-    CHECK_INT(out.device_type, ARROW_DEVICE_CPU);
-    CHECK_INT(out.device_id, -1);
-    CHECK(out.sync_event == NULL);
-    CHECK_INT(out.reserved[0] | out.reserved[1] | out.reserved[2], 0);
-    CHECK_INT(out.array.length, 3);
-    out.array.release(&out.array);
-    free(source);
-    tree_check_all_gone();
-}
-
-static int64_t
-nulls_of_slice(const ad_array *array, int64_t offset, int64_t length)
-{
-    ad_array out;
-    CHECK_INT(ad_array_slice(array, offset, length, &out, &err), AD_OK);
-    int64_t null_count = out.null_count;
-    CHECK_INT(out.offset, array->offset + offset);
-    CHECK_INT(out.length, length);
-    ad_array_clear(&out);
-    return null_count;
-}
-
-static void
 import_column(const char *format, int64_t null_count, bool bitmap,
               int n_buffers, ad_array *out)
 {
     struct ArrowArray *node = tree_array(8, bitmap, n_buffers, 0);
     node->null_count = null_count;
     tree_import(tree_schema(format, "", 0), node, NULL, out);
-}
-
-static void
-test_slice_knows_its_null_count(void)
-{
-    static const struct {
-        const char *format;
-        int64_t null_count;
-        bool bitmap;
-        int n_buffers;
-        int64_t whole;
-        int64_t part;
-    } cases[] = {
-        {"l", 3, true, 2, 3, -1},  {"l", 0, true, 2, 0, 0},
-        {"l", 0, false, 2, 0, 0},  {"l", -1, true, 2, -1, -1},
-        {"l", -1, false, 2, 0, 0}, {"n", 8, false, 0, 8, 4},
-        {"n", -1, false, 0, 8, 4}, {"n", 0, false, 0, 8, 4},
-        {"u", 5, true, 3, 5, -1},  {"vu", -1, true, 3, -1, -1},
-        {"b", -1, false, 2, 0, 0},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        ad_array array;
-        import_column(cases[i].format, cases[i].null_count, cases[i].bitmap,
-                      cases[i].n_buffers, &array);
-        CHECK_INT(array.null_count, cases[i].whole);
-        CHECK_INT(nulls_of_slice(&array, 0, 8), cases[i].whole);
-        CHECK_INT(nulls_of_slice(&array, 2, 4), cases[i].part);
-        CHECK_INT(nulls_of_slice(&array, 0, 0), 0);
-        CHECK_INT(nulls_of_slice(&array, 8, 0), 0);
-        ad_array_clear(&array);
-    }
-    tree_check_all_gone();
 }
 
 static void
@@ -246,20 +116,6 @@ test_slice_refuses_rows_out_of_range(void)
 }
 
 static void
-test_share_keeps_tree_and_event_alive(void)
-{
-    int event;
-    ad_array array, other;
-    tree_import(batch_schema(), batch_array(), &event, &array);
-    ad_array_share(&array, &other);
-    ad_array_clear(&array);
-    CHECK(other.memory.sync->handle == &event);
-    CHECK_INT(atomic_load(&live_schemas), 4);
-    ad_array_clear(&other);
-    tree_check_all_gone();
-}
-
-static void
 test_field_applies_the_slice_of_its_parent(void)
 {
     ad_array array, part, out;
@@ -284,112 +140,6 @@ test_field_applies_the_slice_of_its_parent(void)
     CHECK_INT(ad_array_field(&part, 3, &out, &err), AD_ERR_INDEX);
     CHECK_INT(ad_array_dictionary(&part, &out, &err), AD_ERR_VALUE);
     ad_array_clear(&part);
-    ad_array_clear(&array);
-    tree_check_all_gone();
-}
-
-static void
-test_field_of_whole_struct_keeps_null_count(void)
-{
-    struct ArrowArray *node =
-        tree_array(8, false, 1, 1, tree_array(8, true, 2, 0));
-    node->children[0]->null_count = 2;
-    ad_array array, out;
-    tree_import(tree_schema("+s", "", 1, tree_schema("l", "", 0)), node, NULL,
-                &array);
-    CHECK_INT(ad_array_field(&array, 0, &out, &err), AD_OK);
-    CHECK_INT(out.null_count, 2);
-    ad_array_clear(&out);
-    ad_array_clear(&array);
-    tree_check_all_gone();
-}
-
-static void
-test_field_refuses_struct_with_nulls(void)
-{
-    static const struct {
-        int64_t null_count;
-        bool bitmap;
-        ad_status status;
-        const char *message;
-    } cases[] = {
-        {2, true, AD_ERR_EXCHANGE, "has 2 nulls"},
-        {-1, true, AD_ERR_EXCHANGE, "may have nulls"},
-        {0, true, AD_OK, NULL},
-        {-1, false, AD_OK, NULL},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        ad_array array, out;
-        struct ArrowArray *node =
-            tree_array(4, cases[i].bitmap, 1, 1, tree_ints(4));
-        node->null_count = cases[i].null_count;
-        tree_import(tree_schema("+s", "", 1, tree_schema("l", "", 0)), node,
-                    NULL, &array);
-        CHECK_INT(ad_array_field(&array, 0, &out, &err), cases[i].status);
-        if (cases[i].status == AD_OK) {
-            ad_array_clear(&out);
-        } else {
-            CHECK_STR(err.reason, "nulls");
-            CHECK_HAS(err.message, cases[i].message);
-            CHECK_HAS(err.hint, ".children[i] and .validity");
-            CHECK(err.has_device);
-        }
-        ad_array_clear(&array);
-    }
-    tree_check_all_gone();
-}
-
-static void
-test_field_refuses_types_other_than_struct(void)
-{
-    ad_array array, out;
-    tree_import(tree_schema("+l", "", 1, tree_schema("l", "item", 0)),
-                tree_array(4, false, 2, 1, tree_ints(4)), NULL, &array);
-    CHECK_INT(ad_array_field(&array, 0, &out, &err), AD_ERR_TYPE);
-    CHECK_HAS(err.message, "list<");
-    ad_array_clear(&array);
-    tree_check_all_gone();
-}
-
-static void
-test_dictionary_outlives_its_indices(void)
-{
-    ad_array array, part, out;
-    struct ArrowArray *node = tree_array(6, true, 2, 0);
-    node->null_count = 1;
-    tree_import(tree_schema_dictionary(tree_schema("c", "d", 0),
-                                       tree_schema("u", "", 0)),
-                tree_array_dictionary(node, tree_array(3, false, 3, 0)), NULL,
-                &array);
-    CHECK_INT(ad_array_slice(&array, 4, 2, &part, &err), AD_OK);
-    CHECK_INT(ad_array_dictionary(&part, &out, &err), AD_OK);
-    ad_array_clear(&array);
-    ad_array_clear(&part);
-    CHECK_INT(out.length, 3);
-    CHECK_INT(out.offset, 0);
-    CHECK_STR(out.schema.node->format, "u");
-    ad_array_clear(&out);
-    tree_check_all_gone();
-}
-
-static void
-test_find_field_refuses_duplicate_names(void)
-{
-    ad_array array;
-    int64_t i = -5;
-    struct ArrowSchema *schema = batch_schema();
-    schema->children[2]->name = NULL;
-    tree_import(schema, batch_array(), NULL, &array);
-    CHECK_INT(ad_array_find_field(&array, "b", &i, &err), AD_OK);
-    CHECK_INT(i, 1);
-    CHECK_INT(ad_array_find_field(&array, "", &i, &err), AD_OK);
-    CHECK_INT(i, 2);
-    CHECK_INT(ad_array_find_field(&array, "c", &i, &err), AD_ERR_INDEX);
-    CHECK_HAS(err.message, "\"c\"");
-    ad_array_clear(&array);
-    tree_import(batch_schema(), batch_array(), NULL, &array);
-    CHECK_INT(ad_array_find_field(&array, "a", &i, &err), AD_ERR_VALUE);
-    CHECK_HAS(err.message, "0 and 2");
     ad_array_clear(&array);
     tree_check_all_gone();
 }
@@ -442,21 +192,10 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_import_moves_schema_and_array),
-        CHECK_TEST(test_import_keeps_event),
-        CHECK_TEST(test_failed_import_leaves_structs_untouched),
         CHECK_TEST(test_import_fails_without_memory),
         CHECK_TEST(test_import_as_shares_the_schema),
-        CHECK_TEST(test_device_array_from_host_moves_the_struct),
-        CHECK_TEST(test_slice_knows_its_null_count),
         CHECK_TEST(test_slice_refuses_rows_out_of_range),
-        CHECK_TEST(test_share_keeps_tree_and_event_alive),
         CHECK_TEST(test_field_applies_the_slice_of_its_parent),
-        CHECK_TEST(test_field_of_whole_struct_keeps_null_count),
-        CHECK_TEST(test_field_refuses_struct_with_nulls),
-        CHECK_TEST(test_field_refuses_types_other_than_struct),
-        CHECK_TEST(test_dictionary_outlives_its_indices),
-        CHECK_TEST(test_find_field_refuses_duplicate_names),
         CHECK_TEST(test_has_no_nulls_by_type_bitmap_and_count),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

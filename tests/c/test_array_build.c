@@ -99,78 +99,10 @@ build_batch(ad_array *out, ad_status expected)
 }
 
 static void
-test_built_children_are_slices(void)
-{
-    ad_array batch, field;
-    build_batch(&batch, AD_OK);
-    check_valid(&batch);
-    CHECK(batch.memory.readonly);
-    CHECK_INT(batch.node->children[0]->offset, 5);
-    CHECK_INT(batch.node->children[0]->length, 4);
-    CHECK_INT(batch.node->children[0]->null_count, -1);
-    CHECK_INT(batch.node->children[1]->offset, 0);
-    CHECK_INT(ad_array_field(&batch, 0, &field, &err), AD_OK);
-    ad_array_clear(&batch);
-    CHECK_INT(field.offset, 5);
-    CHECK_INT(field.length, 4);
-    CHECK(field.memory.readonly);
-    CHECK_INT(atomic_load(&live_arrays), 2);
-    ad_array_clear(&field);
-    tree_check_all_gone();
-}
-
-static void
-test_export_outlives_built_batch(void)
-{
-    ad_array batch;
-    struct ArrowDeviceArray *holder;
-    build_batch(&batch, AD_OK);
-    CHECK_INT(ad_array_export(&batch, &holder, &err), AD_OK);
-    ad_array_clear(&batch);
-    struct ArrowArray moved = *holder->array.children[0];
-    holder->array.children[0]->release = NULL;
-    ad_array_holder_free(holder);
-    CHECK_INT(moved.offset, 5);
-    CHECK(moved.buffers[1] == tree_buffer(1));
-    moved.release(&moved);
-    tree_check_all_gone();
-}
-
-static void
 test_build_fails_without_memory(void)
 {
     ad_array batch;
     build_batch(&batch, AD_ERR_MEMORY);
-    tree_check_all_gone();
-}
-
-static void
-test_built_dictionary_is_a_slice(void)
-{
-    ad_array all, values, array, out;
-    tree_import(tree_schema("u", "", 0), tree_array(9, false, 3, 0), NULL,
-                &all);
-    CHECK_INT(ad_array_slice(&all, 1, 3, &values, &err), AD_OK);
-    ad_array_clear(&all);
-    ad_schema schema = move_schema(tree_schema_dictionary(
-        tree_schema("c", "", 0), tree_schema("u", "", 0)));
-    const void *buffers[] = {NULL, tree_buffer(1)};
-    ad_array_spec spec = {
-        .schema = schema,
-        .length = 2,
-        .n_buffers = 2,
-        .buffers = buffers,
-        .dictionary = &values,
-    };
-    CHECK_INT(ad_array_build(&spec, &array, &err), AD_OK);
-    ad_schema_unref(schema);
-    ad_array_clear(&values);
-    check_valid(&array);
-    CHECK_INT(ad_array_dictionary(&array, &out, &err), AD_OK);
-    ad_array_clear(&array);
-    CHECK_INT(out.offset, 1);
-    CHECK_INT(out.length, 3);
-    ad_array_clear(&out);
     tree_check_all_gone();
 }
 
@@ -247,10 +179,7 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_built_column_keeps_owner_and_sync),
-        CHECK_TEST(test_built_children_are_slices),
-        CHECK_TEST(test_export_outlives_built_batch),
         CHECK_TEST(test_build_fails_without_memory),
-        CHECK_TEST(test_built_dictionary_is_a_slice),
         CHECK_TEST(test_empty_array_of_every_format_is_valid),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

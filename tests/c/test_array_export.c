@@ -60,42 +60,6 @@ import_nested(ad_array *out)
 }
 
 static void
-test_export_shares_buffers_and_event(void)
-{
-    int event;
-    ad_array array;
-    tree_import(tree_schema("l", "", 0), tree_ints(7), &event, &array);
-    const void **buffers = array.node->buffers;
-    struct ArrowDeviceArray *holder = export_and_clear(&array);
-    CHECK_INT(atomic_load(&live_schemas), 0);
-    CHECK_INT(holder->device_type, ARROW_DEVICE_CUDA);
-    CHECK_INT(holder->device_id, 3);
-    CHECK(holder->sync_event == &event);
-    CHECK_INT(holder->reserved[0] | holder->reserved[1] | holder->reserved[2],
-              0);
-    CHECK_INT(holder->array.length, 7);
-    CHECK_INT(holder->array.n_buffers, 2);
-    CHECK(holder->array.buffers == buffers);
-    CHECK(holder->array.buffers[1] == tree_buffer(1));
-    CHECK_INT(atomic_load(&live_arrays), 1);
-    ad_array_holder_free(holder);
-    tree_check_all_gone();
-}
-
-static void
-test_proven_event_is_not_exported(void)
-{
-    int event;
-    ad_array array;
-    tree_import(tree_schema("l", "", 0), tree_ints(7), &event, &array);
-    atomic_store(&array.memory.sync->is_done, true);
-    struct ArrowDeviceArray *holder = export_and_clear(&array);
-    CHECK(holder->sync_event == NULL);
-    ad_array_holder_free(holder);
-    tree_check_all_gone();
-}
-
-static void
 test_moved_column_and_holder_are_released_in_any_order(void)
 {
     for (int order = 0; order < 3; order++) {
@@ -120,28 +84,6 @@ test_moved_column_and_holder_are_released_in_any_order(void)
         }
         tree_check_all_gone();
     }
-}
-
-static void
-test_nested_export_is_a_valid_copy_of_the_tree(void)
-{
-    ad_array array;
-    import_nested(&array);
-    struct ArrowDeviceArray *holder = NULL;
-    CHECK_INT(ad_array_export(&array, &holder, &err), AD_OK);
-    CHECK_INT(ad_array_validate(array.schema.node, &holder->array, &err),
-              AD_OK);
-    struct ArrowArray *list = holder->array.children[1];
-    CHECK(list != array.node->children[1]);
-    CHECK(list->children[0]->children[1] !=
-          array.node->children[1]->children[0]->children[1]);
-    CHECK(holder->array.children[2]->dictionary !=
-          array.node->children[2]->dictionary);
-    CHECK_INT(list->children[0]->length, 20);
-    CHECK_INT(holder->array.children[2]->dictionary->length, 4);
-    ad_array_clear(&array);
-    ad_array_holder_free(holder);
-    tree_check_all_gone();
 }
 
 /* Moves three columns out, and releases them, the root and the holder in every
@@ -200,19 +142,6 @@ test_moved_grandchildren_and_dictionary_outlive_their_parents(void)
     tree_check_all_gone();
 }
 
-static void
-test_children_released_in_place(void)
-{
-    ad_array array;
-    import_nested(&array);
-    struct ArrowDeviceArray *holder = export_and_clear(&array);
-    drop(holder->array.children[1]->children[0]);
-    drop(holder->array.children[2]);
-    drop(&holder->array);
-    ad_array_holder_free(holder);
-    tree_check_all_gone();
-}
-
 /* A consumer places a node of its own where it moved one out. */
 static void
 test_foreign_child_is_released_with_its_parent(void)
@@ -227,104 +156,6 @@ test_foreign_child_is_released_with_its_parent(void)
     ad_array_holder_free(holder);
     CHECK_INT(atomic_load(&live_arrays), 3);
     drop(&moved);
-    tree_check_all_gone();
-}
-
-/* Two exports of one import are independent. A node of one that is moved into
- * the other is released as a foreign node. */
-static void
-test_two_exports_are_independent(void)
-{
-    ad_array array;
-    struct ArrowDeviceArray *first, *second;
-    import_batch(2, NULL, &array);
-    CHECK_INT(ad_array_export(&array, &first, &err), AD_OK);
-    CHECK_INT(ad_array_export(&array, &second, &err), AD_OK);
-    ad_array_clear(&array);
-    drop(second->array.children[0]);
-    *second->array.children[0] = take(first->array.children[0]);
-    ad_array_holder_free(first);
-    CHECK_INT(second->array.children[0]->length, 10);
-    ad_array_holder_free(second);
-    tree_check_all_gone();
-}
-
-/* pyarrow accepts no record batch with an offset. */
-static void
-test_sliced_batch_is_exported_with_sliced_columns(void)
-{
-    ad_array array, part;
-    import_nested(&array);
-    CHECK_INT(ad_array_slice(&array, 3, 4, &part, &err), AD_OK);
-    ad_array_clear(&array);
-    struct ArrowDeviceArray *holder = NULL;
-    CHECK_INT(ad_array_export(&part, &holder, &err), AD_OK);
-    CHECK_INT(holder->array.offset, 0);
-    CHECK_INT(holder->array.length, 4);
-    CHECK_INT(holder->array.children[0]->offset, 3);
-    CHECK_INT(holder->array.children[0]->length, 4);
-    CHECK_INT(ad_array_validate(part.schema.node, &holder->array, &err),
-              AD_OK);
-    /* The import is unchanged. */
-    CHECK_INT(part.node->children[0]->offset, 0);
-    CHECK_INT(part.node->children[0]->length, 10);
-    ad_array_clear(&part);
-    ad_array_holder_free(holder);
-    tree_check_all_gone();
-}
-
-static void
-test_sliced_dictionary_column_keeps_its_dictionary(void)
-{
-    ad_array array, column, part;
-    import_nested(&array);
-    CHECK_INT(ad_array_field(&array, 2, &column, &err), AD_OK);
-    ad_array_clear(&array);
-    CHECK_INT(ad_array_slice(&column, 8, 2, &part, &err), AD_OK);
-    ad_array_clear(&column);
-    struct ArrowDeviceArray *holder = export_and_clear(&part);
-    CHECK_INT(holder->array.offset, 8);
-    CHECK_INT(holder->array.length, 2);
-    CHECK_INT(holder->array.null_count, 0);
-    CHECK_INT(holder->array.dictionary->length, 4);
-    struct ArrowArray values = take(holder->array.dictionary);
-    ad_array_holder_free(holder);
-    drop(&values);
-    tree_check_all_gone();
-}
-
-static void
-test_export_can_be_imported(void)
-{
-    int event;
-    ad_array array, again;
-    import_batch(3, &event, &array);
-    struct ArrowDeviceArray *holder = NULL;
-    ad_schema schema = ad_schema_ref(array.schema);
-    CHECK_INT(ad_array_export(&array, &holder, &err), AD_OK);
-    ad_array_clear(&array);
-    CHECK_INT(ad_array_import_as(schema, holder, &again, &err), AD_OK);
-    ad_array_holder_free(holder);
-    ad_schema_unref(schema);
-    CHECK(again.memory.sync->handle == &event);
-    CHECK(again.node->children[2]->buffers[1] == tree_buffer(1));
-    ad_array_clear(&again);
-    tree_check_all_gone();
-}
-
-static void
-test_export_of_stream_sync_needs_a_runtime(void)
-{
-    ad_array array;
-    struct ArrowDeviceArray *holder = NULL;
-    import_batch(1, NULL, &array);
-    CHECK_INT(ad_sync_new(AD_SYNC_STREAM, array.memory.device, (void *)2, NULL,
-                          &array.memory.sync, &err),
-              AD_OK);
-    CHECK_INT(ad_array_export(&array, &holder, &err), AD_ERR_EXCHANGE);
-    CHECK_STR(err.reason, "event");
-    CHECK(holder == NULL);
-    ad_array_clear(&array);
     tree_check_all_gone();
 }
 
@@ -460,20 +291,11 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_export_shares_buffers_and_event),
-        CHECK_TEST(test_proven_event_is_not_exported),
         CHECK_TEST(test_moved_column_and_holder_are_released_in_any_order),
-        CHECK_TEST(test_nested_export_is_a_valid_copy_of_the_tree),
         CHECK_TEST(test_moved_children_are_released_in_any_order),
         CHECK_TEST(
             test_moved_grandchildren_and_dictionary_outlive_their_parents),
-        CHECK_TEST(test_children_released_in_place),
         CHECK_TEST(test_foreign_child_is_released_with_its_parent),
-        CHECK_TEST(test_two_exports_are_independent),
-        CHECK_TEST(test_sliced_batch_is_exported_with_sliced_columns),
-        CHECK_TEST(test_sliced_dictionary_column_keeps_its_dictionary),
-        CHECK_TEST(test_export_can_be_imported),
-        CHECK_TEST(test_export_of_stream_sync_needs_a_runtime),
         CHECK_TEST(test_export_fails_without_memory),
         CHECK_TEST(test_wide_export_lives_until_its_last_column),
         CHECK_TEST(test_nodes_are_released_on_several_threads),

@@ -6,45 +6,6 @@
 /* --- broken rules -------------------------------------------------------------- */
 
 static void
-test_task_before_the_schema(void)
-{
-    ad_async_consumer *consumer = consumer_of(4);
-    fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_batch(&producer, 1), EINVAL);
-    expect_fault(consumer, "on_next_task was called before on_schema");
-    CHECK_INT(say_schema(&producer, "l"), EINVAL);
-    end_both(consumer, &producer);
-}
-
-static void
-test_end_before_the_schema(void)
-{
-    ad_async_consumer *consumer = consumer_of(4);
-    fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    CHECK_INT(say_end(&producer), EINVAL);
-    expect_fault(consumer, "on_next_task was called before on_schema");
-    say_release(&producer);
-    ad_async_consumer_close(consumer);
-}
-
-static void
-test_two_schemas(void)
-{
-    fake_producer producer;
-    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
-    CHECK_INT(say_batch(&producer, 1), 0);
-    CHECK_INT(say_schema(&producer, "l"), EINVAL);
-    CHECK_INT(say_batch(&producer, 1), EINVAL);
-    say_release(&producer);
-    expect_batch(consumer, 1);
-    expect_fault(consumer, "on_schema was called twice");
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
-}
-
-static void
 test_producer_that_is_not_populated(void)
 {
     for (int i = 0; i < 3; i++) {
@@ -102,22 +63,6 @@ test_null_and_released_schemas(void)
 }
 
 static void
-test_more_tasks_than_requested(void)
-{
-    fake_producer producer;
-    ad_async_consumer *consumer = consumer_with_schema(2, &producer);
-    CHECK_INT(say_batch(&producer, 1), 0);
-    CHECK_INT(say_batch(&producer, 2), 0);
-    CHECK_INT(say_batch(&producer, 3), EINVAL);
-    say_release(&producer);
-    expect_batch(consumer, 1);
-    expect_batch(consumer, 2);
-    expect_fault(consumer, "for batch 3, but only 2 were requested");
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
-}
-
-static void
 test_task_without_a_function(void)
 {
     fake_producer producer;
@@ -143,20 +88,6 @@ call_late(fake_producer *producer, int i)
         CHECK_INT(say_schema(producer, "l"), EINVAL);
     } else {
         say_error(producer, EIO, "late");
-    }
-}
-
-static void
-test_calls_after_the_end(void)
-{
-    for (int i = 0; i < N_LATE_CALLS; i++) {
-        fake_producer producer;
-        ad_async_consumer *consumer = consumer_with_schema(2, &producer);
-        CHECK_INT(say_end(&producer), 0);
-        expect_poll(consumer, AD_ASYNC_END);
-        call_late(&producer, i);
-        expect_fault(consumer, "after the end of the stream");
-        end_both(consumer, &producer);
     }
 }
 
@@ -195,29 +126,6 @@ test_calls_after_release(void)
         }
         expect_fault(consumer, i < 4 ? "after release, which must be the last"
                                      : "release was called twice");
-        ad_async_consumer_close(consumer);
-        check_nothing_lives();
-    }
-}
-
-static void
-test_release_without_an_end(void)
-{
-    for (int i = 0; i < 3; i++) {
-        ad_async_consumer *consumer = consumer_of(2);
-        fake_producer producer;
-        fake_producer_init(&producer, consumer);
-        if (i > 0) {
-            CHECK_INT(say_schema(&producer, "l"), 0);
-        }
-        if (i > 1) {
-            CHECK_INT(say_batch(&producer, 1), 0);
-        }
-        say_release(&producer);
-        if (i > 1) {
-            expect_batch(consumer, 1);
-        }
-        expect_fault(consumer, "release was called without an end");
         ad_async_consumer_close(consumer);
         check_nothing_lives();
     }
@@ -289,86 +197,6 @@ test_release_from_inside_another_call(void)
 /* --- bad batches ------------------------------------------------------------------ */
 
 static void
-test_batch_of_another_device_type(void)
-{
-    fake_producer producer;
-    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
-    CHECK_INT(say_batch(&producer, 1), 0);
-    struct ArrowDeviceArray batch = batch_of(2);
-    batch.device_type = ARROW_DEVICE_EXT_DEV;
-    CHECK_INT(say_task(&producer, batch, NULL), 0);
-    CHECK_INT(say_batch(&producer, 3), 0);
-    expect_batch(consumer, 1);
-    expect_failure(consumer, AD_ERR_ARROW, "batch 2 of the async stream");
-    CHECK_INT(producer.n_cancels, 1);
-    CHECK_INT(live_tasks, 0);
-    CHECK_INT(say_batch(&producer, 4), 0);
-    CHECK_INT(live_tasks, 0);
-    CHECK_INT(say_end(&producer), 0);
-    say_release(&producer);
-    expect_failure(consumer, AD_ERR_ARROW, "is of device type 12");
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
-}
-
-static void
-test_batch_of_another_schema(void)
-{
-    fake_producer producer;
-    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
-    struct ArrowDeviceArray batch =
-        tree_take_array(tree_array(2, false, 3, 0), NULL);
-    batch.device_type = ARROW_DEVICE_CPU;
-    CHECK_INT(say_task(&producer, batch, NULL), 0);
-    expect_failure(consumer, AD_ERR_ARROW, "batch 1 of the async stream");
-    say_release(&producer); /* an end, since a cancel was pending */
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
-}
-
-static void
-test_extraction_that_gives_nothing(void)
-{
-    fake_producer producer;
-    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
-    struct ArrowAsyncTask task = fake_task_of(batch_of(1));
-    ((fake_task *)task.private_data)->is_void = true;
-    CHECK_INT(producer.handler->on_next_task(producer.handler, &task, NULL),
-              0);
-    expect_failure(consumer, AD_ERR_EXCHANGE, "returned 0 without an array");
-    end_both(consumer, &producer);
-}
-
-static void
-test_extraction_that_fails(void)
-{
-    for (int i = 0; i < 3; i++) {
-        fake_producer producer;
-        ad_async_consumer *consumer = consumer_with_schema(4, &producer);
-        struct ArrowAsyncTask task = fake_task_of(batch_of(1));
-        ((fake_task *)task.private_data)->code = EIO;
-        CHECK_INT(
-            producer.handler->on_next_task(producer.handler, &task, NULL), 0);
-        CHECK_INT(say_batch(&producer, 2), 0);
-        expect_poll(consumer, AD_ASYNC_PENDING); /* for on_error */
-        CHECK_INT(live_tasks, 0);
-        CHECK_INT(producer.n_cancels, 1);
-        if (i == 0) {
-            say_error(&producer, EIO, "the disk is gone");
-        } else if (i == 1) {
-            CHECK_INT(say_end(&producer), 0);
-        }
-        say_release(&producer);
-        expect_failure(consumer, AD_ERR_EXCHANGE,
-                       i == 0 ? "the disk is gone"
-                              : "extract_data of batch 1 of the async stream "
-                                "failed with error 5");
-        ad_async_consumer_close(consumer);
-        check_nothing_lives();
-    }
-}
-
-static void
 test_bad_metadata(void)
 {
     int32_t bad[2] = {-5, 0};
@@ -430,25 +258,15 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_refused_task_is_left_to_its_producer),
-        CHECK_TEST(test_task_before_the_schema),
-        CHECK_TEST(test_end_before_the_schema),
-        CHECK_TEST(test_two_schemas),
         CHECK_TEST(test_producer_that_is_not_populated),
         CHECK_TEST(test_bad_schema),
         CHECK_TEST(test_null_and_released_schemas),
-        CHECK_TEST(test_more_tasks_than_requested),
         CHECK_TEST(test_task_without_a_function),
-        CHECK_TEST(test_calls_after_the_end),
         CHECK_TEST(test_calls_after_an_error),
         CHECK_TEST(test_calls_after_release),
-        CHECK_TEST(test_release_without_an_end),
         CHECK_TEST(test_request_that_calls_back),
         CHECK_TEST(test_cancel_that_reports_an_error),
         CHECK_TEST(test_release_from_inside_another_call),
-        CHECK_TEST(test_batch_of_another_device_type),
-        CHECK_TEST(test_batch_of_another_schema),
-        CHECK_TEST(test_extraction_that_gives_nothing),
-        CHECK_TEST(test_extraction_that_fails),
         CHECK_TEST(test_bad_metadata),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

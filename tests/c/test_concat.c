@@ -89,21 +89,6 @@ make_batches(ad_array *batches)
 }
 
 static void
-test_rows_follow_one_another(void)
-{
-    ad_array batches[2];
-    ad_array whole;
-    make_batches(batches);
-    CHECK_INT(ad_concat(batches[0].schema, batches, 2, &whole, &err), AD_OK);
-    ad_array_clear(&batches[0]);
-    ad_array_clear(&batches[1]);
-    CHECK_INT(atomic_load(&live_arrays), 0); /* all of it is new */
-    check_result(&whole);
-    ad_array_clear(&whole);
-    tree_check_all_gone();
-}
-
-static void
 test_each_allocation_fails(void)
 {
     bool has_failed = true;
@@ -126,47 +111,6 @@ test_each_allocation_fails(void)
         ad_array_clear(&batches[1]);
         tree_check_all_gone();
     }
-}
-
-static void
-test_device_memory_is_refused(void)
-{
-    ad_array array;
-    ad_array out;
-    tree_import(tree_schema("l", "", 0), tree_ints(3), NULL, &array);
-    CHECK_INT(ad_concat(array.schema, &array, 1, &out, &err), AD_ERR_EXCHANGE);
-    CHECK_STR(err.reason, "device");
-    CHECK_HAS(err.hint, "array_stream()");
-    ad_array_clear(&array);
-    tree_check_all_gone();
-}
-
-/* The rows and one more, as offsets have, are counted in 64 bits. */
-static void
-test_rows_that_overflow(void)
-{
-    ad_schema schema;
-    ad_schema_spec type = {.format = "n", .flags = ARROW_FLAG_NULLABLE};
-    CHECK_INT(ad_schema_build(&type, &schema, &err), AD_OK);
-    for (int64_t more = 0; more < 3; more++) {
-        ad_array parts[2], out;
-        ad_array_spec spec = {.schema = schema, .memory.device = AD_CPU};
-        spec.length = spec.null_count = INT64_MAX - 10;
-        CHECK_INT(ad_array_build(&spec, &parts[0], &err), AD_OK);
-        spec.length = spec.null_count = 9 + more;
-        CHECK_INT(ad_array_build(&spec, &parts[1], &err), AD_OK);
-        ad_status status = ad_concat(schema, parts, 2, &out, &err);
-        CHECK_INT(status, more == 0 ? AD_OK : AD_ERR_EXCHANGE);
-        if (status == AD_OK) {
-            CHECK_INT(out.length, INT64_MAX - 1);
-            ad_array_clear(&out);
-        } else {
-            CHECK_STR(err.reason, "size");
-        }
-        ad_array_clear(&parts[0]);
-        ad_array_clear(&parts[1]);
-    }
-    ad_schema_unref(schema);
 }
 
 /* Arrays of one row over `lengths` nulls below. */
@@ -233,10 +177,7 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_rows_follow_one_another),
         CHECK_TEST(test_each_allocation_fails),
-        CHECK_TEST(test_device_memory_is_refused),
-        CHECK_TEST(test_rows_that_overflow),
         CHECK_TEST(test_values_below_that_overflow),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
