@@ -1,4 +1,4 @@
-"""Builds arrowdev._core; everything else is in pyproject.toml.
+"""Builds arrowdev._core and arrowdev.testing._device; everything else is in pyproject.toml.
 
 Environment variables, for developers and CI:
 
@@ -27,29 +27,31 @@ if SANITIZE:
 
 
 class BuildExt(build_ext):
-    def build_extension(self, ext):
+    def build_extensions(self):
         version = self.distribution.get_version()
-        ext.define_macros.append(("ARROWDEV_VERSION", f'"{version}"'))
+        for ext in self.extensions:
+            ext.define_macros.append(("ARROWDEV_VERSION", f'"{version}"'))
         # setuptools compares the time stamps of files, not the flags.
         stamp = Path(self.build_temp, "flags")
         flags = repr((FLAGS, LINK_FLAGS, version))
         if not stamp.exists() or stamp.read_text(encoding="utf-8") != flags:
             self.force = True
-        super().build_extension(ext)
+        super().build_extensions()
         stamp.parent.mkdir(parents=True, exist_ok=True)
         stamp.write_text(flags, encoding="utf-8")
-        self.copy_into_checkout(ext)
+        for ext in self.extensions:
+            self.copy_into_checkout(ext)
 
     def copy_into_checkout(self, ext):
         """Let `pip install . && python -m arrowdev` work inside the checkout.
 
         `python -m` puts the current folder first on sys.path, so there it
-        finds the checkout's own package, which needs the extension as well.
+        finds the checkout's own package, which needs the extensions as well.
         """
         if self.inplace:
             return
         built = Path(self.get_ext_fullpath(ext.name))
-        target = Path(__file__).resolve().parent / "arrowdev" / built.name
+        target = Path(__file__).resolve().parent / self.get_ext_filename(ext.name)
         try:
             # Renamed into place: a running process may have the old one mapped.
             fresh = target.with_suffix(".new")
@@ -67,24 +69,32 @@ def readme_of_index():
     return re.sub(r"\]\((?!https?:|#)", f"]({source}/blob/main/", text)
 
 
+def extension(name, sources):
+    return Extension(
+        name,
+        sources=sorted(sources),
+        depends=[
+            "setup.py",
+            *sorted(glob("csrc/**/*.[chdi]*", recursive=True)),
+            "arrowdev/include/arrowdev.h",
+        ],
+        include_dirs=["csrc"],
+        # Before glibc 2.34 these are libraries of their own.
+        libraries=["dl", "m", "pthread"],
+        extra_compile_args=FLAGS,
+        extra_link_args=LINK_FLAGS,
+    )
+
+
+TEST_DEVICE = set(glob("csrc/test_device/*.c"))
+PRODUCT = set(glob("csrc/**/*.c", recursive=True)) - TEST_DEVICE
+
 setup(
     long_description=readme_of_index(),
     long_description_content_type="text/markdown",
     ext_modules=[
-        Extension(
-            "arrowdev._core",
-            sources=sorted(glob("csrc/**/*.c", recursive=True)),
-            depends=[
-                "setup.py",
-                *sorted(glob("csrc/**/*.[hdi]*", recursive=True)),
-                "arrowdev/include/arrowdev.h",
-            ],
-            include_dirs=["csrc"],
-            # Before glibc 2.34 these are libraries of their own.
-            libraries=["dl", "m", "pthread"],
-            extra_compile_args=FLAGS,
-            extra_link_args=LINK_FLAGS,
-        )
+        extension("arrowdev._core", PRODUCT),
+        extension("arrowdev.testing._device", TEST_DEVICE),
     ],
     cmdclass={"build_ext": BuildExt},
 )

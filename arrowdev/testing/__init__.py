@@ -12,6 +12,16 @@ of the specification that was broken.
 The guide is docs/testing.md.
 """
 
+import os as _os
+
+try:
+    from arrowdev.testing._device import start as _start  # noqa: F401
+except ModuleNotFoundError as _error:
+    raise ImportError(
+        f"{_os.path.dirname(__file__)} has no extension arrowdev.testing._device for this Python; "
+        "run `pip install .` in the checkout"
+    ) from _error
+
 from arrowdev.testing import step
 from arrowdev.testing._async_handler import ScriptedAsyncHandler
 from arrowdev.testing._async_producer import ScriptedAsyncProducer

@@ -6,7 +6,7 @@ import ctypes
 import errno
 from contextlib import contextmanager
 
-from arrowdev import _core
+from arrowdev.testing import _device
 from arrowdev.testing._abi import (
     ArrowAsyncDeviceStreamHandler,
     ArrowAsyncProducer,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # (state, event): next state, id of the broken rule, its text. The C code uses the same table.
-_STEPS = _core._testing_async_states()
+_STEPS = _device.async_states()
 
 
 class _HandlerStruct(CallbackStruct):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from operator import index
 
-from arrowdev import DeviceType, _core
+from arrowdev import DeviceType
+from arrowdev.testing import _device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 # The device type of the software device, ARROW_DEVICE_EXT_DEV.
 EXT_DEV = DeviceType.EXT_DEV.value
 
-# The kinds of memory, by their number in _testing_find().
+# The kinds of memory, by their number in _device.find().
 KINDS = ("device", "pinned", "managed", "registered")
 
 _LONGEST = 10**9
@@ -23,7 +24,7 @@ _MOST = 2**63 - 1
 
 def call(name: str, *numbers: int) -> int:
     """Call a function of the engine. Its errors are raised as DeviceError or MemoryError."""
-    return _core._testing_call(name, *numbers)
+    return _device.call(name, *numbers)
 
 
 def milliseconds(timeout: float | None) -> int:
@@ -57,16 +58,16 @@ def size(name: str, value: int) -> int:
 
 def find(address: int) -> tuple[int, int, int, int] | None:
     """Return (base, nbytes, device, kind) of the live memory that contains `address`."""
-    return _core._testing_find(address)
+    return _device.find(address)
 
 
 def calls() -> Sequence[str]:
-    return _core._testing_calls()
+    return _device.calls()
 
 
 def write(queue: int, address: int, data: Any) -> None:
-    _core._testing_write(queue, address, data)
+    _device.write(queue, address, data)
 
 
 def read(queue: int, address: int, nbytes: int, timeout: float | None = None) -> bytes:
-    return _core._testing_read(queue, address, nbytes, milliseconds(timeout))
+    return _device.read(queue, address, nbytes, milliseconds(timeout))

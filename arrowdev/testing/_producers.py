@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array as host_numbers
 
 import arrowdev
-from arrowdev import _core
+from arrowdev.testing import _device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from typing_extensions import CapsuleType
@@ -85,13 +85,23 @@ def refuse_unknown(kwargs: dict[str, object]) -> None:
         raise NotImplementedError(f"keyword arguments that are not known: {unknown}")
 
 
+def _sizes(array: Array) -> Iterator[int]:
+    """Yield the bytes of each buffer: those of a node, its children, and its dictionary."""
+    for buffer in array.buffers:
+        yield 0 if buffer is None else buffer.nbytes
+    for child in array.children:
+        yield from _sizes(child)
+    if array.dictionary is not None:
+        yield from _sizes(array.dictionary)
+
+
 class ArrayProducer:
     """A foreign library's array on the software device, created by ``SoftwareDevice.array``.
 
     Each call of ``__arrow_c_device_array__`` returns a new array: new memory, which the queue
     fills with the values, and the event of this write. After the release of the array its memory
-    is freed in the order of the queue, as by the memory pool of a GPU. The import and export of
-    arrowdev are not used.
+    is freed in the order of the queue, as by the memory pool of a GPU. arrowdev's copies and its
+    export of device arrays are not used.
     """
 
     def __init__(self, values: Array, queue: Queue, with_event: bool) -> None:
@@ -109,7 +119,9 @@ class ArrayProducer:
         self, requested_schema: CapsuleType | None = None, **kwargs: object
     ) -> tuple[CapsuleType, CapsuleType]:
         refuse_unknown(kwargs)
-        array = _core._testing_produce(self._values, self.queue.handle, self._with_event)
+        _, host = self._values.__arrow_c_array__()
+        sizes = tuple(_sizes(self._values))
+        array = _device.produce(host, sizes, self.queue.handle, self._with_event)
         if not self._with_event:
             self.queue.synchronize()
         return self.__arrow_c_schema__(), array
@@ -123,4 +135,4 @@ def consume(producer: Any, queue: Queue, wait: bool) -> Array:
             f"{type(producer).__name__!r}"
         )
     schema, array = producer.__arrow_c_device_array__()
-    return arrowdev.array((schema, _core._testing_consume(array, queue.handle, wait)))
+    return arrowdev.array((schema, _device.consume(array, queue.handle, wait)))

@@ -15,7 +15,7 @@ from ctypes import Structure, c_int64, c_void_p
 from types import SimpleNamespace
 from weakref import WeakValueDictionary
 
-from arrowdev import _core
+from arrowdev.testing import _device
 from arrowdev.testing._abi import CALLBACKS, ArrowSchema, address_of, call
 from arrowdev.testing._rules import RULES, Broken, BrokenRule
 from arrowdev.testing.step import Step
@@ -193,13 +193,13 @@ _open: dict[int, CallbackStruct] = {}
 _known: WeakValueDictionary[int, CallbackStruct] = WeakValueDictionary()
 _is_over: list[bool] = []
 # Callbacks that destructors call have a guard in C.
-_guards = _core._testing_callbacks()
+_guards = _device.callbacks()
 
 atexit.register(_is_over.append, True)
 
 
 class _Cell(Structure):
-    """The ``private_data``; csrc/python/testing/callbacks.c has the same struct in C."""
+    """The ``private_data``; csrc/test_device/callbacks.c has the same struct in C."""
 
     _fields_ = [("callbacks", c_void_p * 2), ("number", c_int64)]
 

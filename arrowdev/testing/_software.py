@@ -6,7 +6,8 @@ import os
 import sys
 from typing import NamedTuple
 
-from arrowdev import _core
+from arrowdev import DeviceError
+from arrowdev.testing import _device
 from arrowdev.testing._engine import (
     KINDS,
     call,
@@ -66,7 +67,7 @@ class SoftwareDevice:
     def __enter__(self) -> Self:
         if SoftwareDevice._current is not None:
             raise RuntimeError("there is a software device already; devices=n makes more of them")
-        _core._testing_start(self.n_devices)
+        _device.start(self.n_devices)
         SoftwareDevice._current = self
         self._process = os.getpid()
         try:
@@ -95,11 +96,11 @@ class SoftwareDevice:
         for event in list(Event._all):
             try:
                 event.fire()
-            except _core.DeviceError:
+            except DeviceError:
                 pass  # it was not armed
         try:
             self.synchronize()
-        except _core.DeviceError:
+        except DeviceError:
             # A failure of the work is raised, but the test's own error takes precedence.
             if error is None:
                 raise
@@ -197,7 +198,7 @@ class SoftwareDevice:
 
         Memory is freed in the order of a queue, so ``synchronize`` first.
         """
-        return Live(*_core._testing_live())
+        return Live(*_device.live())
 
     def set_memory_limit(self, nbytes: int, device_id: int = 0) -> None:
         """Let allocations of device memory fail beyond this total; 0: the default limit."""
@@ -219,7 +220,7 @@ class SoftwareDevice:
 
         call: count only calls of this name, as in ``calls``. stay: all later calls fail, too.
         """
-        _core._testing_fail_at(size("n", n), call, stay)
+        _device.fail_at(size("n", n), call, stay)
 
     @property
     def n_calls(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_char_p, c_int64, c_void_p
 
-from arrowdev import _core
+from arrowdev.testing import _device
 from arrowdev.testing._abi import (
     ArrowArray,
     ArrowDeviceArray,
@@ -37,11 +37,11 @@ _kept: list[Any] = []
 
 # Callbacks in C: Python code cannot run while an exception is set, when consumers may release
 # structs.
-_CALLBACKS = _core._testing_callbacks()
+_CALLBACKS = _device.callbacks()
 
 
 class _Record(ctypes.Structure):
-    """The private_data of a struct: see csrc/python/testing/callbacks.c."""
+    """The private_data of a struct: see csrc/test_device/callbacks.c."""
 
     _fields_ = [("released", c_int64), ("data", c_void_p), ("nbytes", c_int64)]
 

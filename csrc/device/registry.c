@@ -172,12 +172,13 @@ fill_slots(struct ad_backend *backend)
 
 /* --- the table ----------------------------------------------------------- */
 
+/* Those of _core. ad_backend_register() adds others. */
 static const struct ad_backend *const sources[] = {
 #define AD_BACKEND(variable) &variable,
 #include "device/backends.def"
 };
 
-#define N_BACKENDS (sizeof(sources) / sizeof(sources[0]))
+#define N_SOURCES (sizeof(sources) / sizeof(sources[0]))
 
 /* State of an entry, which ad_backend_load() reads with one load. */
 enum {
@@ -191,17 +192,21 @@ enum {
 typedef struct entry {
     atomic_int state;
     bool has_events;
+    const struct ad_backend *source;
     struct ad_backend backend; /* with its defaults filled in */
     pthread_mutex_t lock;      /* held while loading */
     ad_error error;            /* valid when FAILED, guarded by the lock */
 } entry;
 
-static entry entries[N_BACKENDS];
-static const struct ad_backend *listed[N_BACKENDS];
+/* A device type has one backend, so there are no more of them than types. */
+static entry entries[AD_N_DEVICE_TYPES];
+static const struct ad_backend *listed[AD_N_DEVICE_TYPES];
+static atomic_size_t n_entries;
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 static struct ad_backend absent; /* the stand-in */
 
 /* Types with other numbers have no backend. */
-static entry *by_type[AD_N_DEVICE_TYPES];
+static entry *_Atomic by_type[AD_N_DEVICE_TYPES];
 const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
 static atomic_bool is_built;
 
@@ -211,7 +216,8 @@ static atomic_bool is_built;
 static void
 after_fork(void)
 {
-    for (size_t i = 0; i < N_BACKENDS; i++) {
+    pthread_mutex_init(&adding, NULL);
+    for (size_t i = 0; i < atomic_load(&n_entries); i++) {
         entry *e = &entries[i];
         int state = atomic_load(&e->state);
         if ((e->backend.capabilities & AD_CAP_SURVIVES_FORK) != 0) {
@@ -228,22 +234,34 @@ after_fork(void)
 
 static ad_child_hook child_hook = {.run = after_fork};
 
+/* With the lock `adding`, or on the only thread that builds the table. */
+static void
+add_entry(const struct ad_backend *source)
+{
+    size_t i = atomic_load(&n_entries);
+    entry *e = &entries[i];
+    e->has_events = source->event_record != NULL;
+    e->source = source;
+    e->backend = *source;
+    fill_slots(&e->backend);
+    pthread_mutex_init(&e->lock, NULL);
+    listed[i] = &e->backend;
+    for (const int32_t *t = source->device_types; *t != 0; t++) {
+        if (*t > 0 && *t < AD_N_DEVICE_TYPES &&
+            atomic_load(&by_type[*t]) == NULL) {
+            atomic_store_explicit(&by_type[*t], e, memory_order_release);
+        }
+    }
+    atomic_store_explicit(&n_entries, i + 1, memory_order_release);
+}
+
 static void
 build(void)
 {
+    _Static_assert(N_SOURCES < AD_N_DEVICE_TYPES, "each has a type");
     fill_slots(&absent);
-    for (size_t i = 0; i < N_BACKENDS; i++) {
-        entry *e = &entries[i];
-        e->has_events = sources[i]->event_record != NULL;
-        e->backend = *sources[i];
-        fill_slots(&e->backend);
-        pthread_mutex_init(&e->lock, NULL);
-        listed[i] = &e->backend;
-        for (const int32_t *t = e->backend.device_types; *t != 0; t++) {
-            if (*t > 0 && *t < AD_N_DEVICE_TYPES && by_type[*t] == NULL) {
-                by_type[*t] = e;
-            }
-        }
+    for (size_t i = 0; i < N_SOURCES; i++) {
+        add_entry(sources[i]);
     }
     (void)ad_process_add_child_hook(&child_hook);
     atomic_store_explicit(&is_built, true, memory_order_release);
@@ -264,7 +282,8 @@ find(int32_t device_type)
         build_once();
     }
     return device_type > 0 && device_type < AD_N_DEVICE_TYPES
-               ? by_type[device_type]
+               ? atomic_load_explicit(&by_type[device_type],
+                                      memory_order_acquire)
                : NULL;
 }
 
@@ -286,8 +305,52 @@ const struct ad_backend *const *
 ad_backends(size_t *n)
 {
     find(0);
-    *n = N_BACKENDS;
+    *n = atomic_load_explicit(&n_entries, memory_order_acquire);
     return listed;
+}
+
+/* The first device type of the new backend that cannot be its own, or 0. */
+static int32_t
+find_taken(const struct ad_backend *source)
+{
+    for (const int32_t *t = source->device_types; *t != 0; t++) {
+        if (*t < 0 || *t >= AD_N_DEVICE_TYPES || find(*t) != NULL) {
+            return *t;
+        }
+    }
+    return 0;
+}
+
+ad_status
+ad_backend_register(const struct ad_backend *source, ad_error *err)
+{
+    const int32_t main_type = source->device_types[0];
+    int32_t taken = 0;
+    build_once(); /* not with the lock */
+    pthread_mutex_lock(&adding);
+    const entry *known = find(main_type);
+    bool is_new = known == NULL || known->source != source;
+    if (is_new) {
+        taken = find_taken(source);
+    }
+    if (is_new && taken == 0) {
+        add_entry(source);
+    }
+    pthread_mutex_unlock(&adding);
+    if (taken != 0) {
+        char name[AD_DEVICE_NAME_SIZE];
+        const ad_device device = {taken, -1};
+        return ad_fail_on(err, device, "runtime",
+                          "a device type has one backend in a process",
+                          "the backend %s cannot serve %s: %s %s",
+                          source->name, ad_device_format(device, name),
+                          find(taken) != NULL ? "its backend is"
+                                              : "there is no such type",
+                          find(taken) != NULL ? ad_backend_find(taken)->name
+                                              : "in this version");
+    }
+    ad_backend_retry(main_type);
+    return AD_OK;
 }
 
 /* --- loading ------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "protocol/protocol.h"
 #include "python/types/common_getters.h"
 #include "python/types/prompt.h"
+#include "python/functions/for_test_device.h"
 #include "python/functions/functions.h"
 #include "support/logging.h"
 #include "support/py_call.h"
@@ -181,7 +182,8 @@ module_exec(PyObject *module)
         add_types(state, module) < 0 ||
         ad_device_type_enum_init(state, module) < 0 ||
         ad_stream_scope_type_init(state, module) < 0 ||
-        add_shared_attributes(state) < 0 || ad_c_api_init(module) < 0) {
+        add_shared_attributes(state) < 0 || ad_c_api_init(module) < 0 ||
+        ad_for_test_device_init(module) < 0) {
         return -1;
     }
     ad_state_add(state);

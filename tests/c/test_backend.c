@@ -182,6 +182,90 @@ test_list_of_backends(void)
     CHECK(all[0] == ad_backend_for(IN_ORDER));
 }
 
+/* --- backends that are registered ----------------------------------------- */
+
+enum {
+    GUEST = 7 /* VULKAN */
+};
+
+static bool guest_is_there;
+
+static ad_status
+guest_load(ad_error *err)
+{
+    return guest_is_there ? AD_OK
+                          : ad_fail(err, AD_ERR_EXCHANGE, "runtime", NULL,
+                                    "the guest is not there");
+}
+
+static ad_status
+guest_count(int64_t *out, ad_error *err)
+{
+    *out = 1;
+    return AD_OK;
+}
+
+static const struct ad_backend guest = {
+    .name = "guest",
+    .device_types = (const int32_t[]){GUEST, 0},
+    .load = guest_load,
+    .count = guest_count,
+};
+
+static void
+test_registered_backend(void)
+{
+    ad_error err;
+    const struct ad_backend *backend;
+    size_t before, n;
+    const struct ad_backend *const *all = ad_backends(&before);
+    CHECK(!ad_backend_is_there(GUEST)); /* not kept: none was there */
+    CHECK_INT(ad_backend_register(&guest, &err), AD_OK);
+    CHECK(all == ad_backends(&n));
+    CHECK_INT(n, before + 1);
+    CHECK(all[before] == ad_backend_for(GUEST));
+    CHECK_INT(ad_backend_open(GUEST, &backend, &err), AD_ERR_EXCHANGE);
+    CHECK_HAS(err.message, "the guest is not there");
+    guest_is_there = true;
+    CHECK_INT(ad_backend_open(GUEST, &backend, &err), AD_ERR_EXCHANGE);
+    CHECK_INT(ad_backend_register(&guest, &err), AD_OK);
+    CHECK_INT(ad_backend_open(GUEST, &backend, &err), AD_OK);
+    CHECK(backend == all[before]);
+    ad_backends(&n);
+    CHECK_INT(n, before + 1);
+}
+
+static void
+test_device_types_that_cannot_be_registered(void)
+{
+    static const struct {
+        int32_t types[3];
+        const char *message;
+    } cases[] = {
+        {{IN_ORDER, 0},
+         "the backend other cannot serve cuda: its backend is "
+         "inorder"},
+        {{11, PINNED, 0}, "cannot serve cuda_host: its backend is inorder"},
+        {{AD_N_DEVICE_TYPES, 0}, "there is no such type"},
+        {{-3, 0}, "there is no such type"},
+    };
+    size_t before, n;
+    ad_backends(&before);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ad_error err;
+        struct ad_backend other = guest;
+        other.name = "other";
+        other.device_types = cases[i].types;
+        CHECK_INT(ad_backend_register(&other, &err), AD_ERR_EXCHANGE);
+        CHECK_STR(err.reason, "runtime");
+        CHECK_HAS(err.message, cases[i].message);
+        CHECK_HAS(err.hint, "one backend");
+    }
+    ad_backends(&n);
+    CHECK_INT(n, before);
+    CHECK(!ad_backend_is_there(11));
+}
+
 /* --- threads and forks ------------------------------------------------------ */
 
 static void *
@@ -305,6 +389,8 @@ main(void)
         CHECK_TEST(test_require_host),
         CHECK_TEST(test_device_error_carries_the_code),
         CHECK_TEST(test_list_of_backends),
+        CHECK_TEST(test_registered_backend),
+        CHECK_TEST(test_device_types_that_cannot_be_registered),
         CHECK_TEST(test_threads_load_once),
         CHECK_TEST(test_forked_child_refuses_and_drops),
     };

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "device/software/engine.h"
-#include "device/software/software.h"
+#include "test_device/engine.h"
+#include "test_device/software.h"
 
 enum {
     LIMIT = 20000 /* ms; no wait of a test is longer */

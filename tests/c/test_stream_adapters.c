@@ -5,7 +5,7 @@
 #include "stream/adapters.h"
 #include "copy/copy.h"
 #include "device/backend.h"
-#include "device/software/software.h"
+#include "test_device/software.h"
 #include "trees.h"
 
 #define N_ROWS 64

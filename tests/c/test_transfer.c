@@ -8,8 +8,8 @@
 #include "order/deferred_release.h"
 #include "copy/copy.h"
 #include "device/backend.h"
-#include "device/software/software.h"
-#include "device/software/engine.h"
+#include "test_device/software.h"
+#include "test_device/engine.h"
 #include "validate/validate.h"
 
 #include "strided.h"

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/software/engine.h"
+#include "test_device/engine.h"
 #include "kernels/kernels.h"
 
 #define FD_EXPORT __attribute__((visibility("default")))

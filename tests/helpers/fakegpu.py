@@ -72,7 +72,7 @@ class Counts(Structure):
 def sources(face):
     others = tuple(f"{other}_" for other in SONAMES if other != face)
     own = [path for path in sorted(FOLDER.glob("*.c")) if not path.name.startswith(others)]
-    device = sorted((compiler.CSRC / "device" / "software").glob("engine*.c"))
+    device = sorted((compiler.CSRC / "test_device").glob("engine*.c"))
     shared = (
         "base/list.c",
         "base/process.c",
@@ -87,7 +87,7 @@ def headers():
         *FOLDER.glob("*.h"),
         *FOLDER.glob("*.def"),
         *(compiler.CSRC / "base").glob("*.[hd]*"),
-        *(compiler.CSRC / "device" / "software").glob("engine*.h"),
+        *(compiler.CSRC / "test_device").glob("engine*.h"),
         *(compiler.CSRC / "kernels").rglob("*.[hi]*"),
     ]
 

@@ -12,8 +12,15 @@ import pytest
 
 import arrowdev
 import compiler
+from arrowdev.testing import _device
 
 ROOT = compiler.ROOT
+ON_SOFTWARE_DEVICE = """
+import arrowdev as ad
+from arrowdev.testing import software_device
+with software_device() as device:
+    print(ad.array(device.array([1, 2])).to("cpu").to_pylist())
+"""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -49,24 +56,27 @@ def test_wheel_runs_without_a_compiler(tmp_path):
     subprocess.run(build, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "arrowdev/py.typed" in names and "arrowdev/_core.pyi" in names
+    stubs = {"arrowdev/_core.pyi", "arrowdev/testing/_device.pyi"}
+    assert {"arrowdev/py.typed", *stubs} <= set(names)
     assert [name for name in names if not name.startswith(("arrowdev/", "arrowdev-"))] == []
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", bare], check=True)
 
     def run(*arguments):
         return subprocess.run(
-            [bare / "bin" / "python", "-m", *arguments],
+            [bare / "bin" / "python", *arguments],
             env={"PATH": str(bare / "bin")},
             cwd=tmp_path,
             capture_output=True,
             text=True,
         )
 
-    install = run("pip", "-q", "install", "--no-index", wheel)
+    install = run("-m", "pip", "-q", "install", "--no-index", wheel)
     assert install.returncode == 0, install.stderr
-    matrix = run("arrowdev", "matrix")
+    matrix = run("-m", "arrowdev", "matrix")
     assert matrix.returncode == 0 and "zero-copy" in matrix.stdout, matrix.stdout + matrix.stderr
+    values = run("-c", ON_SOFTWARE_DEVICE)
+    assert (values.returncode, values.stdout) == (0, "[1, 2]\n"), values.stderr
 
 
 @pytest.mark.slow
@@ -80,6 +90,7 @@ def test_sdist_has_what_the_tests_read(tmp_path):
         archive.extractall(tmp_path)
     tree = tmp_path / f"arrowdev-{arrowdev.__version__}"
     shutil.copy(arrowdev._core.__file__, tree / "arrowdev")
+    shutil.copy(_device.__file__, tree / "arrowdev" / "testing")
     readers = ["packaging", "layering", "shape_of_code"]
     for arguments in [
         ["--collect-only"],

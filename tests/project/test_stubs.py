@@ -53,7 +53,7 @@ def test_stubtest(run, tmp_path):
 @pytest.mark.timeout(400)
 def test_strict(run):
     """All of the package but the command line."""
-    files = [*PACKAGE.glob("*.py"), *(PACKAGE / "testing").glob("*.py"), PACKAGE / "_core.pyi"]
+    files = [*PACKAGE.glob("*.py*"), *(PACKAGE / "testing").glob("*.py*")]
     paths = {path.relative_to(PACKAGE.parent).with_suffix("") for path in files}
     names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
     names -= {"arrowdev.__main__"} if HAS_DASK else {"arrowdev.__main__", "arrowdev.dask"}

@@ -14,7 +14,6 @@ from broken_ends import END, RELEASE, REQUESTED, SCHEMA, Reentrant
 from scripted_samples import LIMIT, Handler, Struct, broken_by
 
 import arrowdev as ad
-from arrowdev import _core
 from arrowdev.testing import (
     RULES,
     ScriptedAsyncHandler,
@@ -22,6 +21,7 @@ from arrowdev.testing import (
     ScriptedReader,
     ScriptedStream,
     _abi,
+    _device,
     step,
 )
 
@@ -470,5 +470,5 @@ def test_every_rule_can_be_broken():
     found |= {"async.not_reentrant", "async.cancel_quiet", "async.serialized"}  # tested above
     found |= {"async.producer", "consumer.async_alive"}
     judged = set(re.findall(r'"((?:stream|async|consumer|release)\.[a-z_]+)"', SOURCE))
-    judged |= {rule for _, rule, _ in _core._testing_async_states().values() if rule}
+    judged |= {rule for _, rule, _ in _device.async_states().values() if rule}
     assert found == judged and judged < set(RULES)

@@ -5,7 +5,6 @@
 
 #include "model/extension.h"
 #include "python/types/array_stream_type.h"
-#include "python/testing/testing.h"
 #include "support/shown.h"
 #include "support/args.h"
 #include "support/logging.h"
@@ -566,8 +565,5 @@ PyMethodDef ad_module_functions[] = {
     {"_schema_of_parts", ad_function_schema_of_parts, METH_O, NULL},
     {"_async_consumer", ad_function_async_consumer, METH_VARARGS, NULL},
     {"_async_producer", ad_function_async_producer, METH_O, NULL},
-    /* clang-format off */
-    AD_TESTING_FUNCTIONS(AD_TESTING_ENTRY)
-    /* clang-format on */
     {NULL, NULL, 0, NULL},
 };

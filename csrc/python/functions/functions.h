@@ -1,10 +1,10 @@
 /* python/: the public types and functions, and the module.
  *
  * types/ has one heap type per file, functions/ the functions of the module,
- * streams/ the stream sources that read Python objects, testing/ the C side of
- * arrowdev.testing. The code here parses arguments, calls the layers below and
- * wraps the result; it decides nothing about memory. The GIL is held. Objects
- * are immutable, except streams, which admit one reader at a time.
+ * streams/ the stream sources that read Python objects. The code here parses
+ * arguments, calls the layers below and wraps the result; it decides nothing
+ * about memory. The GIL is held. Objects are immutable, except streams, which
+ * admit one reader at a time.
  */
 
 /* The types and functions of the module, and helpers that methods share. */

@@ -1,6 +1,6 @@
-/* The software device and the states of an async stream as functions of the
- * module, for arrowdev.testing. */
-#include "python/testing/testing.h"
+/* The module arrowdev.testing._device: the software device as functions, and
+ * the states of an async stream. */
+#include "test_device/module.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -9,32 +9,29 @@
 #include "abi/arrow_c.h"
 #include "async/async_stream.h"
 #include "order/deferred_release.h"
-#include "device/software/software.h"
-#include "device/software/engine.h"
-#include "support/errors.h"
-#include "support/objects.h"
-#include "support/waiting.h"
+#include "test_device/software.h"
+#include "test_device/engine.h"
 
 /* The device is unknown here; the message names the call. */
 static PyObject *
-raise_code(PyObject *module, const char *call, int code)
+raise_code(const char *call, int code)
 {
     ad_error err;
     (void)ad_software_fail(&err, -1, call, code);
     err.has_device = false;
-    return ad_raise(ad_state_of_module(module), &err);
+    return ad_testing_raise(&err);
 }
 
 PyObject *
-ad_testing_start(PyObject *module, PyObject *args)
+ad_testing_start(PyObject *Py_UNUSED(module), PyObject *args)
 {
     int n_devices;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "i:_testing_start", &n_devices)) {
+    if (!PyArg_ParseTuple(args, "i:start", &n_devices)) {
         return NULL;
     }
     if (ad_software_start(n_devices, &err) != AD_OK) {
-        return ad_raise(ad_state_of_module(module), &err);
+        return ad_testing_raise(&err);
     }
     ad_engine_set_log(true);
     Py_RETURN_NONE;
@@ -293,7 +290,8 @@ enum {
 #define SLICE_MS 50
 
 /* Waits in slices and takes the GIL after each, since the engine's own wait
- * cannot be interrupted. a[1] is the timeout of all slices together. */
+ * cannot be interrupted. a[1] is the timeout of all slices together.
+ * *is_interrupted: a signal handler has raised. */
 static int
 wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
 {
@@ -308,7 +306,7 @@ wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
         code = wait(a, NULL);
         Py_END_ALLOW_THREADS
         *is_interrupted =
-            code == AD_ENGINE_TIMEOUT && ad_run_signal_handlers();
+            code == AD_ENGINE_TIMEOUT && PyErr_CheckSignals() < 0;
     } while (code == AD_ENGINE_TIMEOUT && left != 0 && !*is_interrupted);
     return code;
 }
@@ -327,14 +325,14 @@ make_call(int i, uint64_t *a, int64_t *out, bool *is_interrupted)
     return code;
 }
 
-/* _testing_call(name, *integers): calls a function of the engine. */
+/* call(name, *integers): calls a function of the engine. */
 PyObject *
-ad_testing_call(PyObject *module, PyObject *args)
+ad_testing_call(PyObject *Py_UNUSED(module), PyObject *args)
 {
     const char *name;
     long long values[5] = {0};
-    if (!PyArg_ParseTuple(args, "s|LLLLL:_testing_call", &name, &values[0],
-                          &values[1], &values[2], &values[3], &values[4])) {
+    if (!PyArg_ParseTuple(args, "s|LLLLL:call", &name, &values[0], &values[1],
+                          &values[2], &values[3], &values[4])) {
         return NULL;
     }
     int i = 0;
@@ -355,49 +353,47 @@ ad_testing_call(PyObject *module, PyObject *args)
     bool is_interrupted;
     int code = make_call(i, integers, &out, &is_interrupted);
     if (is_interrupted) {
-        ad_raise_interruption();
         return NULL;
     }
     if (code != AD_ENGINE_OK) {
-        return raise_code(module, engine_calls[i].name, code);
+        return raise_code(engine_calls[i].name, code);
     }
     return PyLong_FromLongLong(out);
 }
 
 /* --- bytes --------------------------------------------------------------- */
 
-/* _testing_write(queue, address, data): reads `data` at once; the queue writes
+/* write(queue, address, data): reads `data` at once; the queue writes
  * it later. */
 PyObject *
-ad_testing_write(PyObject *module, PyObject *args)
+ad_testing_write(PyObject *Py_UNUSED(module), PyObject *args)
 {
     unsigned long long queue;
     unsigned long long address;
     Py_buffer data;
-    if (!PyArg_ParseTuple(args, "KKy*:_testing_write", &queue, &address,
-                          &data)) {
+    if (!PyArg_ParseTuple(args, "KKy*:write", &queue, &address, &data)) {
         return NULL;
     }
     int code =
         ad_engine_write(queue, pointer(address), data.buf, (size_t)data.len);
     PyBuffer_Release(&data);
     if (code != AD_ENGINE_OK) {
-        return raise_code(module, "write", code);
+        return raise_code("write", code);
     }
     Py_RETURN_NONE;
 }
 
-/* _testing_read(queue, address, nbytes, timeout_ms): reads bytes after the
+/* read(queue, address, nbytes, timeout_ms): reads bytes after the
  * work that is on the queue. */
 PyObject *
-ad_testing_read(PyObject *module, PyObject *args)
+ad_testing_read(PyObject *Py_UNUSED(module), PyObject *args)
 {
     unsigned long long queue;
     unsigned long long address;
     Py_ssize_t nbytes;
     long long timeout_ms;
-    if (!PyArg_ParseTuple(args, "KKnL:_testing_read", &queue, &address,
-                          &nbytes, &timeout_ms)) {
+    if (!PyArg_ParseTuple(args, "KKnL:read", &queue, &address, &nbytes,
+                          &timeout_ms)) {
         return NULL;
     }
     if (nbytes < 0) {
@@ -423,13 +419,12 @@ ad_testing_read(PyObject *module, PyObject *args)
         Py_DECREF(bytes);
     }
     if (is_interrupted) {
-        ad_raise_interruption();
         return NULL;
     }
-    return raise_code(module, "read", code);
+    return raise_code("read", code);
 }
 
-/* _testing_find(address): (base, nbytes, device, kind), or None. */
+/* find(address): (base, nbytes, device, kind), or None. */
 PyObject *
 ad_testing_find(PyObject *Py_UNUSED(module), PyObject *address)
 {
@@ -469,14 +464,14 @@ is_known_call(const char *call)
     return false;
 }
 
-/* _testing_fail_at(n, call or None, stay) */
+/* fail_at(n, call or None, stay) */
 PyObject *
-ad_testing_fail_at(PyObject *module, PyObject *args)
+ad_testing_fail_at(PyObject *Py_UNUSED(module), PyObject *args)
 {
     unsigned long long n;
     const char *call;
     int stay;
-    if (!PyArg_ParseTuple(args, "Kzp:_testing_fail_at", &n, &call, &stay)) {
+    if (!PyArg_ParseTuple(args, "Kzp:fail_at", &n, &call, &stay)) {
         return NULL;
     }
     if (call != NULL && !is_known_call(call)) {
@@ -484,12 +479,12 @@ ad_testing_fail_at(PyObject *module, PyObject *args)
     }
     int code = ad_engine_fail_at(n, call, AD_ENGINE_INJECTED, stay != 0);
     if (code != AD_ENGINE_OK) {
-        return raise_code(module, "fail_at", code);
+        return raise_code("fail_at", code);
     }
     Py_RETURN_NONE;
 }
 
-/* _testing_calls(): returns the last calls of the backend, oldest first. */
+/* calls(): returns the last calls of the backend, oldest first. */
 PyObject *
 ad_testing_calls(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -511,7 +506,7 @@ ad_testing_calls(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* _testing_live(): counts queues, events, allocations, bytes and pending work,
+/* live(): counts queues, events, allocations, bytes and pending work,
  * and the queues and events that arrowdev keeps for itself. */
 PyObject *
 ad_testing_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
@@ -562,4 +557,44 @@ ad_testing_async_states(PyObject *Py_UNUSED(module),
         }
     }
     return steps;
+}
+
+/* --- the module ---------------------------------------------------------- */
+
+static int
+module_exec(PyObject *Py_UNUSED(module))
+{
+    return ad_testing_find_core();
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* docs/internals/threads.md */
+#endif
+    {0, NULL},
+};
+
+static PyMethodDef module_functions[] = {
+#define ENTRY(name, flags) {#name, ad_testing_##name, flags, NULL},
+    AD_TESTING_FUNCTIONS(ENTRY)
+#undef ENTRY
+        {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "arrowdev.testing._device",
+    .m_doc = "The C side of arrowdev.testing.",
+    .m_methods = module_functions,
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC
+PyInit__device(void)
+{
+    return PyModuleDef_Init(&module_def);
 }

@@ -3,7 +3,7 @@
  * otherwise. A function whose name ends in _locked is called with the lock
  * held.
  */
-#include "device/software/engine_memory.h"
+#include "test_device/engine_memory.h"
 
 #include <errno.h>
 #include <pthread.h>

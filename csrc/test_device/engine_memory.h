@@ -1,8 +1,8 @@
 /* What engine.c and engine_memory.c need of each other. */
-#ifndef AD_DEVICE_SOFTWARE_ENGINE_MEMORY_H
-#define AD_DEVICE_SOFTWARE_ENGINE_MEMORY_H
+#ifndef AD_TEST_DEVICE_ENGINE_MEMORY_H
+#define AD_TEST_DEVICE_ENGINE_MEMORY_H
 
-#include "device/software/engine.h"
+#include "test_device/engine.h"
 
 enum {
     AD_ENGINE_MAX_DEVICES = 64
@@ -21,4 +21,4 @@ int ad_engine_arena_start_locked(void);
 void ad_engine_memory_reset_locked(void);
 void ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out);
 
-#endif /* AD_DEVICE_SOFTWARE_ENGINE_MEMORY_H */
+#endif /* AD_TEST_DEVICE_ENGINE_MEMORY_H */

@@ -1,10 +1,19 @@
-/* The functions of the module behind arrowdev.testing, named _testing_*: the
- * software device, and C callbacks.
+/* test_device/: the C side of arrowdev.testing, an extension of its own.
+ *
+ * The software device (engine*.c, and software.c, its backend), a producer and
+ * a consumer of arrays on it, and C callbacks of scripted streams. Built from
+ * this tree as arrowdev.testing._device, so that _core has no code for tests.
+ * core.c calls _core, both.c has what both extensions have. engine*.c and
+ * software.c are plain C, which the stand-in drivers and the C tests compile,
+ * too. The engine has one lock; functions of Python hold the GIL.
  */
-#ifndef AD_PYTHON_TESTING_TESTING_H
-#define AD_PYTHON_TESTING_TESTING_H
 
-#include "support/state.h"
+/* The functions of the module, and what its files share. */
+#ifndef AD_TEST_DEVICE_MODULE_H
+#define AD_TEST_DEVICE_MODULE_H
+
+#include "base/status.h"
+#include "support/compat.h"
 
 #define AD_TESTING_FUNCTIONS(X)                                               \
     X(start, METH_VARARGS)                                                    \
@@ -25,8 +34,10 @@
 
 AD_TESTING_FUNCTIONS(AD_TESTING_DECLARE)
 
-/* An entry of the module's method table. */
-#define AD_TESTING_ENTRY(name, flags)                                         \
-    {"_testing_" #name, ad_testing_##name, flags, NULL},
+/* Find the table of _core. Returns 0, or -1 with an exception. */
+int ad_testing_find_core(void);
 
-#endif /* AD_PYTHON_TESTING_TESTING_H */
+/* Raise *err as an exception of _core. Returns NULL. */
+PyObject *ad_testing_raise(const ad_error *err);
+
+#endif /* AD_TEST_DEVICE_MODULE_H */

@@ -1,7 +1,7 @@
 /* Memory that the host cannot access, the registry of live allocations, and
  * the work that copies and fills. */
 #define _GNU_SOURCE /* memfd_create, fallocate */
-#include "device/software/engine_memory.h"
+#include "test_device/engine_memory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,17 +1,14 @@
 /* A producer and a consumer of Arrow arrays on the software device, for tests.
- * They do not use arrowdev's own import, export and copies.
+ * They use no import, export or copy of arrowdev that concerns a device.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/array.h"
-#include "device/backend.h"
-#include "device/software/software.h"
-#include "device/software/engine.h"
-#include "support/capsule.h"
-#include "support/errors.h"
-#include "support/objects.h"
-#include "python/testing/testing.h"
+#include "abi/arrow_c.h"
+#include "base/owner.h"
+#include "test_device/engine.h"
+#include "test_device/module.h"
+#include "test_device/software.h"
 
 /* --- nodes that own their buffers ---------------------------------------- */
 
@@ -113,10 +110,9 @@ destroy_holder(PyObject *capsule)
 }
 
 static PyObject *
-holder_capsule(struct ArrowDeviceArray *holder, ad_capsule_kind kind)
+holder_capsule(struct ArrowDeviceArray *holder, const char *name)
 {
-    PyObject *capsule =
-        PyCapsule_New(holder, ad_capsule_name(kind), destroy_holder);
+    PyObject *capsule = PyCapsule_New(holder, name, destroy_holder);
     if (capsule == NULL) {
         free_struct(&holder->array);
     }
@@ -128,7 +124,21 @@ holder_capsule(struct ArrowDeviceArray *holder, ad_capsule_kind kind)
 typedef struct upload {
     uint64_t queue;
     int device;
+    PyObject *sizes; /* a tuple: the bytes of each buffer, see upload_node() */
+    Py_ssize_t n_taken;
 } upload;
+
+/* The next size, or -1 with an exception. */
+static int64_t
+take_size(upload *u)
+{
+    if (u->n_taken == PyTuple_GET_SIZE(u->sizes)) {
+        PyErr_Format(PyExc_ValueError, "the array has more than %zd buffers",
+                     u->n_taken);
+        return -1;
+    }
+    return PyLong_AsLongLong(PyTuple_GET_ITEM(u->sizes, u->n_taken++));
+}
 
 static ad_status
 upload_buffer(const upload *u, const void *data, int64_t nbytes,
@@ -150,51 +160,36 @@ upload_buffer(const upload *u, const void *data, int64_t nbytes,
                : ad_software_fail(err, u->device, "write", code);
 }
 
-static ad_status upload_view(const upload *u, const ad_array *view,
-                             struct ArrowArray *out, ad_error *err);
-
-static ad_status
-upload_children(const upload *u, const ad_array *view, struct ArrowArray *out,
-                ad_error *err)
+/* Uploads a node, then its children, then its dictionary. Returns 0, or -1
+ * with an exception; then the caller releases *out where its `release` is
+ * set. */
+static int
+upload_node(upload *u, const struct ArrowArray *source, struct ArrowArray *out)
 {
-    for (int64_t i = 0; i < view->node->n_children; i++) {
-        ad_array child;
-        AD_RETURN_IF_ERR(ad_array_child(view, i, &child, err));
-        ad_status status = upload_view(u, &child, out->children[i], err);
-        ad_array_clear(&child);
-        AD_RETURN_IF_ERR(status);
-    }
-    return AD_OK;
-}
-
-/* On failure the caller releases *out where its `release` is set. */
-static ad_status
-upload_view(const upload *u, const ad_array *view, struct ArrowArray *out,
-            ad_error *err)
-{
-    AD_RETURN_IF_ERR(node_new(view->node, true, u->queue, out, err));
-    out->offset = view->offset;
-    out->length = view->length;
-    out->null_count = ad_array_null_count(view);
-    for (int64_t i = 0; i < view->node->n_buffers; i++) {
-        const void *data = view->node->buffers[i];
-        int64_t nbytes;
-        if (data == NULL) {
-            continue;
+    ad_error err;
+    ad_status status = node_new(source, true, u->queue, out, &err);
+    for (int64_t i = 0; status == AD_OK && i < source->n_buffers; i++) {
+        int64_t nbytes = take_size(u);
+        if (nbytes < 0) {
+            return -1;
         }
-        AD_RETURN_IF_ERR(ad_array_buffer_size(view, i, &nbytes, err));
-        AD_RETURN_IF_ERR(
-            upload_buffer(u, data, nbytes, &out->buffers[i], err));
+        if (source->buffers[i] != NULL) {
+            status = upload_buffer(u, source->buffers[i], nbytes,
+                                   &out->buffers[i], &err);
+        }
     }
-    AD_RETURN_IF_ERR(upload_children(u, view, out, err));
-    if (view->node->dictionary != NULL) {
-        ad_array values;
-        AD_RETURN_IF_ERR(ad_array_dictionary(view, &values, err));
-        ad_status status = upload_view(u, &values, out->dictionary, err);
-        ad_array_clear(&values);
-        AD_RETURN_IF_ERR(status);
+    if (status != AD_OK) {
+        ad_testing_raise(&err);
+        return -1;
     }
-    return AD_OK;
+    for (int64_t i = 0; i < source->n_children; i++) {
+        if (upload_node(u, source->children[i], out->children[i]) < 0) {
+            return -1;
+        }
+    }
+    return source->dictionary != NULL
+               ? upload_node(u, source->dictionary, out->dictionary)
+               : 0;
 }
 
 /* Records an event for the root behind the writes. */
@@ -217,48 +212,56 @@ add_event(const upload *u, struct ArrowDeviceArray *holder, ad_error *err)
     return AD_OK;
 }
 
-/* _testing_produce(array, queue, with_event): copies an Array of the host to
- * the device on the queue, and returns a capsule of the device array. */
-PyObject *
-ad_testing_produce(PyObject *module, PyObject *args)
+static PyObject *
+upload_array(upload *u, const struct ArrowArray *source, bool with_event)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *object;
-    upload u;
-    unsigned long long queue;
-    int with_event;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "O!Kp:_testing_produce",
-                          (PyTypeObject *)state->array_type, &object, &queue,
-                          &with_event)) {
-        return NULL;
-    }
-    const ad_array *array = ad_array_of(object);
     struct ArrowDeviceArray *holder = calloc(1, sizeof(*holder));
     if (holder == NULL) {
         return PyErr_NoMemory();
     }
-    u.queue = queue;
-    ad_status status = ad_require_host(array->memory.device, &err);
-    ad_engine_queue found = {0};
+    holder->device_type = ARROW_DEVICE_EXT_DEV;
+    holder->device_id = u->device;
+    bool is_done = upload_node(u, source, &holder->array) == 0;
+    if (is_done && with_event && add_event(u, holder, &err) != AD_OK) {
+        ad_testing_raise(&err);
+        is_done = false;
+    }
+    if (!is_done) {
+        free_struct(&holder->array);
+        return NULL;
+    }
+    return holder_capsule(holder, "arrow_device_array");
+}
+
+/* produce(capsule, sizes, queue, with_event): copies an array of the host to
+ * the device on the queue, and returns a capsule of the device array. */
+PyObject *
+ad_testing_produce(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *capsule;
+    upload u = {0};
+    unsigned long long queue;
+    int with_event;
+    ad_engine_queue found;
+    if (!PyArg_ParseTuple(args, "OO!Kp:produce", &capsule, &PyTuple_Type,
+                          &u.sizes, &queue, &with_event)) {
+        return NULL;
+    }
+    const struct ArrowArray *source =
+        PyCapsule_GetPointer(capsule, "arrow_array");
+    if (source == NULL) {
+        return NULL;
+    }
     int code = ad_engine_queue_get(queue, &found);
+    if (code != AD_ENGINE_OK) {
+        ad_error err;
+        (void)ad_software_fail(&err, -1, "queue_device", code);
+        return ad_testing_raise(&err);
+    }
+    u.queue = queue;
     u.device = found.device;
-    if (status == AD_OK && code != AD_ENGINE_OK) {
-        status = ad_software_fail(&err, -1, "queue_device", code);
-    }
-    if (status == AD_OK) {
-        holder->device_type = ARROW_DEVICE_EXT_DEV;
-        holder->device_id = u.device;
-        status = upload_view(&u, array, &holder->array, &err);
-    }
-    if (status == AD_OK && with_event) {
-        status = add_event(&u, holder, &err);
-    }
-    if (status == AD_OK) {
-        return holder_capsule(holder, AD_CAPSULE_DEVICE_ARRAY);
-    }
-    free_struct(&holder->array);
-    return ad_raise(state, &err);
+    return upload_array(&u, source, with_event != 0);
 }
 
 /* --- from the device to the host ----------------------------------------- */
@@ -334,6 +337,9 @@ download_node(download *d, const struct ArrowArray *source,
 static ad_status
 check_device_array(const struct ArrowDeviceArray *array, ad_error *err)
 {
+    if (array->array.release == NULL) {
+        return ad_fail(err, AD_ERR_ARROW, NULL, NULL, "the array is released");
+    }
     if (array->device_type != ARROW_DEVICE_EXT_DEV || array->device_id < 0 ||
         array->device_id >= ad_engine_n_devices()) {
         return ad_fail(err, AD_ERR_ARROW, NULL, NULL,
@@ -373,25 +379,27 @@ submit_download(download *d, const struct ArrowDeviceArray *source, bool wait,
     return download_node(d, &source->array, out, err);
 }
 
-/* _testing_consume(capsule, queue, wait): reads a device array on a queue,
- * releases it, and returns a capsule of a copy on the host. */
+/* consume(capsule, queue, wait): reads a device array on a queue, releases
+ * it, and returns a capsule of a copy on the host. */
 PyObject *
-ad_testing_consume(PyObject *module, PyObject *args)
+ad_testing_consume(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    ad_state *state = ad_state_of_module(module);
     PyObject *capsule;
     unsigned long long queue;
     int wait;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "OKp:_testing_consume", &capsule, &queue,
-                          &wait)) {
+    if (!PyArg_ParseTuple(args, "OKp:consume", &capsule, &queue, &wait)) {
         return NULL;
     }
-    struct ArrowDeviceArray *source = ad_capsule_get(
-        state, capsule, AD_CAPSULE_DEVICE_ARRAY, "the device array");
-    if (source == NULL) {
-        return NULL;
+    if (!PyCapsule_IsValid(capsule, "arrow_device_array")) {
+        ad_fail(&err, AD_ERR_ARROW, NULL, NULL,
+                "__arrow_c_device_array__ gave a %s, expected a capsule "
+                "'arrow_device_array'",
+                Py_TYPE(capsule)->tp_name);
+        return ad_testing_raise(&err);
     }
+    struct ArrowDeviceArray *source =
+        PyCapsule_GetPointer(capsule, "arrow_device_array");
     struct ArrowDeviceArray *holder = calloc(1, sizeof(*holder));
     if (holder == NULL) {
         return PyErr_NoMemory();
@@ -415,10 +423,10 @@ ad_testing_consume(PyObject *module, PyObject *args)
     }
     if (status == AD_OK) {
         source->array.release(&source->array);
-        return holder_capsule(holder, AD_CAPSULE_ARRAY);
+        return holder_capsule(holder, "arrow_array");
     }
     if (holder != NULL) {
         free_struct(&holder->array);
     }
-    return ad_raise(state, &err);
+    return ad_testing_raise(&err);
 }

@@ -1,22 +1,21 @@
-/* The software device, ARROW_DEVICE_EXT_DEV: what arrowdev.testing uses
- * besides the engine.
+/* The software device, ARROW_DEVICE_EXT_DEV: a backend on top of the engine.
  *
- * It has no devices until arrowdev.testing calls ad_software_start(). Until
- * then EXT_DEV is a device type without a runtime. Other frameworks use
- * EXT_DEV too, so only pointers and events in the engine's registry are
- * claimed.
+ * Until ad_software_start() registers its backend, EXT_DEV is a device type
+ * without one. Other frameworks use EXT_DEV too, so only pointers and events
+ * in the engine's registry are claimed.
  *
  * Streams are the engine's queue handles. `sync_event` is the address of an
  * event as ad_engine_event_address() returns it: 8 bytes that hold the event's
  * handle while it lives.
  */
-#ifndef AD_DEVICE_SOFTWARE_SOFTWARE_H
-#define AD_DEVICE_SOFTWARE_SOFTWARE_H
+#ifndef AD_TEST_DEVICE_SOFTWARE_H
+#define AD_TEST_DEVICE_SOFTWARE_H
 
 #include "base/status.h"
 
-/* Provide `n_devices` devices and show them in ad.devices(). Hidden devices
- * keep working for objects that outlive a test. */
+/* Provide `n_devices` devices, register the backend, and show them in
+ * ad.devices(). Hidden devices keep working for objects that outlive a
+ * test. */
 AD_MUST_CHECK ad_status ad_software_start(int n_devices, ad_error *err);
 void ad_software_hide(void);
 
@@ -36,4 +35,4 @@ extern char ad_software_tag;
  * NULL. */
 extern const char *const ad_software_calls[];
 
-#endif /* AD_DEVICE_SOFTWARE_SOFTWARE_H */
+#endif /* AD_TEST_DEVICE_SOFTWARE_H */

@@ -26,8 +26,8 @@
  * - At exit the workers start no more work. Held and pending work never keeps
  *   a process alive.
  */
-#ifndef AD_DEVICE_SOFTWARE_ENGINE_H
-#define AD_DEVICE_SOFTWARE_ENGINE_H
+#ifndef AD_TEST_DEVICE_ENGINE_H
+#define AD_TEST_DEVICE_ENGINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -296,4 +296,4 @@ int64_t ad_engine_patience(void);
  * planned failures and stored errors. Handles and memory stay. */
 void ad_engine_reset(void);
 
-#endif /* AD_DEVICE_SOFTWARE_ENGINE_H */
+#endif /* AD_TEST_DEVICE_ENGINE_H */

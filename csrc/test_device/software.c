@@ -1,4 +1,4 @@
-#include "device/software/software.h"
+#include "test_device/software.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "abi/arrow_c.h"
 #include "device/backend.h"
-#include "device/software/engine.h"
+#include "test_device/engine.h"
 
 /* The slot's name, taken from the function's name. */
 #define SLOT (&__func__[sizeof("software_") - 1])
@@ -83,24 +83,6 @@ result(ad_error *err, ad_context context, const char *call, int code)
 
 /* --- the runtime --------------------------------------------------------- */
 
-ad_status
-ad_software_start(int n_devices, ad_error *err)
-{
-    int code = ad_engine_start(n_devices);
-    if (code != AD_ENGINE_OK) {
-        return ad_software_fail(err, -1, "start", code);
-    }
-    atomic_store(&n_shown, n_devices);
-    ad_backend_retry(ARROW_DEVICE_EXT_DEV);
-    return AD_OK;
-}
-
-void
-ad_software_hide(void)
-{
-    atomic_store(&n_shown, 0);
-}
-
 static ad_status
 software_load(ad_error *err)
 {
@@ -110,14 +92,7 @@ software_load(ad_error *err)
                        "the software devices were started before this process "
                        "was forked, and cannot be used in it");
     }
-    if (ad_engine_n_devices() > 0) {
-        return AD_OK;
-    }
-    return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
-                   "arrowdev.testing.software_device() provides some for "
-                   "tests; the memory of other ext_dev devices is passed on "
-                   "unchanged",
-                   "there are no software devices in this process");
+    return AD_OK;
 }
 
 static ad_status
@@ -400,7 +375,7 @@ const char *const ad_software_calls[] = {
 
 static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
 
-const struct ad_backend ad_backend_software = {
+static const struct ad_backend backend = {
     .name = "software",
     .device_types = software_types,
     .capabilities = AD_CAP_IN_ORDER | AD_CAP_SYNC_EVENT_IS_HANDLE |
@@ -412,3 +387,22 @@ const struct ad_backend ad_backend_software = {
 #undef SLOT_OF
         .claims_event = software_claims_event,
 };
+
+/* --- start and end --------------------------------------------------------- */
+
+ad_status
+ad_software_start(int n_devices, ad_error *err)
+{
+    int code = ad_engine_start(n_devices);
+    if (code != AD_ENGINE_OK) {
+        return ad_software_fail(err, -1, "start", code);
+    }
+    atomic_store(&n_shown, n_devices);
+    return ad_backend_register(&backend, err);
+}
+
+void
+ad_software_hide(void)
+{
+    atomic_store(&n_shown, 0);
+}

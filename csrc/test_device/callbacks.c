@@ -7,7 +7,7 @@
 #include "abi/arrow_c.h"
 #include "abi/dlpack.h"
 #include "support/py_call.h"
-#include "python/testing/testing.h"
+#include "test_device/module.h"
 
 /* --- releases that count their calls ------------------------------------- */
 
@@ -174,7 +174,7 @@ static const struct {
 #undef X
 };
 
-/* _testing_callbacks(): the addresses, by name. */
+/* callbacks(): the addresses, by name. */
 PyObject *
 ad_testing_callbacks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
