@@ -20,6 +20,7 @@ from arrowdev._core import (
     Tensor,
     _extension,
     _has_bool8,
+    _require_host,
     _schema_of_parts,
     _schema_parts,
     _warn_if_readonly,
@@ -29,7 +30,7 @@ from arrowdev._core import (
     schema,
     tensor,
 )
-from arrowdev._errors import exchange_error, require_host
+from arrowdev._errors import exchange_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def as_numpy(obj: _Source, dtype: Any, copy: bool | None) -> Any:
     import numpy
 
     if isinstance(obj, Array):
-        require_host(obj, "a NumPy array")
+        _require_host(obj, "a NumPy array")
         result = _numpy_or_objects(numpy, obj, copy)
     else:
         if not hasattr(obj, "__array_interface__"):
@@ -213,20 +214,6 @@ def _numpy(numpy: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
             f'arrowdev.array(x).view("uint{values.itemsize * 8}")',
             device=values.device,
         ) from error
-
-
-def _require_host(values: Tensor, what: str) -> None:
-    """Raise ExchangeError unless the host can read the memory of a Tensor."""
-    try:
-        memoryview(values)
-    except ExchangeError as refusal:
-        if refusal.reason == "device":
-            raise exchange_error(
-                f"{what} needs host memory, found memory of {values.device}",
-                reason="device",
-                hint=refusal.hint or 'bring the data to the host with .to("cpu")',
-                device=values.device,
-            ) from None
 
 
 def _by_from_dlpack(path: str) -> _Constructor:
@@ -417,7 +404,7 @@ def take_stream_for_strangers(
 
 
 def _on_host(data: Array, what: str) -> Array:
-    require_host(data, what)
+    _require_host(data, what)
     return data
 
 

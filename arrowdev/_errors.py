@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from arrowdev._core import DeviceType, ExchangeError, _log, _shown
+from arrowdev._core import ExchangeError, _log, _shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from arrowdev._core import Array, Device
+    from arrowdev._core import Device
 
 
 def exchange_error(
@@ -19,18 +19,3 @@ def exchange_error(
     error.hint = hint
     error.device = device
     return error
-
-
-def require_host(wrapped: Array, what: str) -> None:
-    """Raise ExchangeError unless the host can read the memory of an Array now."""
-    try:
-        wrapped.__arrow_c_array__  # noqa: B018
-    except AttributeError as refusal:
-        why = str(refusal).partition(": ")[2]
-        found = f"found memory of {wrapped.device}"
-        raise exchange_error(
-            f"{what} needs host memory, " + (found if why.startswith("its memory is on") else why),
-            reason="event" if wrapped.device_type == DeviceType.CPU else "device",
-            hint='bring the data to the host with .to("cpu")',
-            device=wrapped.device,
-        ) from None

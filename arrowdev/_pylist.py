@@ -10,15 +10,14 @@ import datetime
 import decimal
 import sys
 
-from arrowdev import _core
-from arrowdev._errors import require_host
+from arrowdev._core import _require_host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from arrowdev._core import Array, Buffer, Tensor
+    from arrowdev._core import Array, Tensor
 
     # Makes a value of the number that is stored. OverflowError is for the caller to explain.
     _Converter = Callable[[int], Any]
@@ -40,7 +39,7 @@ _AT_ONCE = 1024  # rows that an iteration reads
 
 def iterate(array: Array) -> Iterator[Any]:
     """Return an iterator over the rows."""
-    require_host(array, "an iteration over an Array")
+    _require_host(array, "an iteration over an Array")
     return _iterate(array)
 
 
@@ -64,21 +63,6 @@ def contains(array: Array, item: object) -> bool:
 def iterate_tensor(tensor: Tensor) -> Iterator[Tensor]:
     """Return an iterator over the first dimension of a Tensor: views."""
     return map(tensor.__getitem__, range(len(tensor)))
-
-
-def element(value: Array | Tensor | Buffer) -> Any:
-    """Return the element of a 0-d Tensor, for int(), float() and bool()."""
-    if not isinstance(value, _core.Tensor) or value.ndim:
-        kind = (
-            f"{value.ndim}-d Tensor" if isinstance(value, _core.Tensor) else type(value).__name__
-        )
-        raise TypeError(
-            f"only a 0-d Tensor is a number, found {kind}; "
-            "arrowdev.array(x)[i] is the value of a row"
-        )
-    array = _core.array(value[None])
-    require_host(array, "the number of a Tensor")
-    return array[0]
 
 
 # --- values of numbers -----------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from arrowdev._core import array
-from arrowdev._errors import require_host
+from arrowdev._core import _require_host, array
 
 TYPE_CHECKING = False  # typing itself would cost a millisecond of import
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def as_host(obj: ArrayLike) -> _HostOnly:
     False
     """
     wrapped = array(obj)
-    require_host(wrapped, "as_host()")
+    _require_host(wrapped, "as_host()")
     return _HostOnly(wrapped)
 
 

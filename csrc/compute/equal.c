@@ -1,4 +1,4 @@
-/* Equality of arrays, on the host. */
+/* Equality of arrays and of tensors, on the host. */
 #include "compute/equal.h"
 
 #include <stdlib.h>
@@ -581,6 +581,14 @@ ad_array_same_type(const ad_array *a, const ad_array *b, bool *out,
     return AD_OK;
 }
 
+static ad_status
+refuse_interrupted(const comparison *whole, ad_error *err)
+{
+    return whole->is_interrupted ? ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
+                                           "the comparison was interrupted")
+                                 : AD_OK;
+}
+
 ad_status
 ad_array_rows_equal(const ad_array *a, const ad_array *b, bool *out,
                     ad_error *err)
@@ -603,7 +611,77 @@ ad_array_rows_equal(const ad_array *a, const ad_array *b, bool *out,
         ad_wait_end(whole.saved);
     }
     free(pairs);
-    return whole.is_interrupted ? ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
-                                          "the comparison was interrupted")
-                                : status;
+    return status == AD_OK ? refuse_interrupted(&whole, err) : status;
+}
+
+/* --- tensors ------------------------------------------------------------- */
+
+#define ELEMENTS_AT_ONCE 65536 /* a multiple of 8: they end at a byte */
+
+/* Lanes of fewer than 8 bits, packed or of a byte each. */
+static bool
+short_lanes_equal(const ad_tensor *a, const char *left, const ad_tensor *b,
+                  const char *right, int64_t n)
+{
+    int64_t bits = a->dtype.bits;
+    int64_t steps[] = {a->flags & AD_TENSOR_SUBBYTE_PADDED ? 8 : bits,
+                       b->flags & AD_TENSOR_SUBBYTE_PADDED ? 8 : bits};
+    for (int64_t i = 0; i < n * a->dtype.lanes; i++) {
+        if (bits_at(left, i * steps[0], bits) !=
+            bits_at(right, i * steps[1], bits)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* `n` elements that are one behind another. */
+static bool
+elements_equal(const ad_tensor *a, const char *left, const ad_tensor *b,
+               const char *right, int64_t n)
+{
+    const ad_dl_dtype dtype = a->dtype;
+    bool is_complex = dtype.code == AD_DL_COMPLEX;
+    bool is_bfloat = dtype.code == AD_DL_BFLOAT;
+    int64_t n_numbers = n * dtype.lanes * (is_complex ? 2 : 1);
+    int bits = dtype.bits / (is_complex ? 2 : 1);
+    if (is_complex || is_bfloat || dtype.code == AD_DL_FLOAT) {
+        switch (bits) {
+            case 16:
+                return halves_equal((const void *)left, (const void *)right,
+                                    n_numbers, is_bfloat ? 0x7f80 : 0x7c00);
+            case 32:
+                return floats_equal(left, right, n_numbers);
+            case 64:
+                return doubles_equal(left, right, n_numbers);
+            default:
+                break;
+        }
+    }
+    return bits < 8 ? short_lanes_equal(a, left, b, right, n)
+                    : memcmp(left, right,
+                             (size_t)n * ad_dtype_bits(dtype) / 8) == 0;
+}
+
+ad_status
+ad_tensor_elements_equal(const ad_tensor *a, const ad_tensor *b, bool *out,
+                         ad_error *err)
+{
+    const ad_tensor *sides[] = {a, b};
+    const char *at[] = {ad_tensor_address(a), ad_tensor_address(b)};
+    int64_t n_left = ad_tensor_size(a);
+    comparison whole = {.n_left = BETWEEN_LOOKS, .saved = ad_wait_begin()};
+    const pair root = {.whole = &whole};
+    *out = true;
+    while (n_left > 0 && *out) {
+        int64_t n = at_most(n_left, ELEMENTS_AT_ONCE);
+        *out = elements_equal(a, at[0], b, at[1], n) &&
+               go_on(&root, (uint64_t)n * ad_dtype_bits(a->dtype) / 8);
+        for (int side = 0; side < 2; side++) {
+            at[side] += n / 8 * ad_element_bits(a->dtype, sides[side]->flags);
+        }
+        n_left -= n;
+    }
+    ad_wait_end(whole.saved);
+    return refuse_interrupted(&whole, err);
 }

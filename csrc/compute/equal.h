@@ -1,9 +1,11 @@
-/* Whether two arrays have the same type, length, nulls and values.
+/* Whether two arrays have the same type, length, nulls and values, or two
+ * tensors the same elements.
  */
 #ifndef AD_COMPUTE_EQUAL_H
 #define AD_COMPUTE_EQUAL_H
 
 #include "model/array.h"
+#include "model/tensor.h"
 
 /* Whether both have one type and length. Reads no buffer. Two types are one if
  * ad_schema_equal() says so without metadata, and extensions are the same. The
@@ -23,5 +25,11 @@ AD_MUST_CHECK ad_status ad_array_same_type(const ad_array *a,
 AD_MUST_CHECK ad_status ad_array_rows_equal(const ad_array *a,
                                             const ad_array *b, bool *out,
                                             ad_error *err);
+
+/* The same for two tensors of one dtype and shape, which are contiguous in one
+ * order. */
+AD_MUST_CHECK ad_status ad_tensor_elements_equal(const ad_tensor *a,
+                                                 const ad_tensor *b, bool *out,
+                                                 ad_error *err);
 
 #endif /* AD_COMPUTE_EQUAL_H */

@@ -270,6 +270,30 @@ ad_array_offers_tensor(ad_state *state, PyObject *self, const char *attribute)
 }
 
 int
+ad_require_host_for(ad_state *state, const ad_memory *memory, const char *what)
+{
+    static const char hint[] = "bring the data to the host with .to(\"cpu\")";
+    char name[AD_DEVICE_NAME_SIZE];
+    ad_error err;
+    bool is_cpu = memory->device.type == ARROW_DEVICE_CPU;
+    if (!ad_host_accessible(memory->device)) {
+        ad_fail_on(&err, memory->device, "device", hint,
+                   "%s needs host memory, found memory of %s", what,
+                   ad_device_format(memory->device, name));
+    } else if (!ad_sync_can_wait(memory->sync)) {
+        ad_fail_on(&err, memory->device, is_cpu ? "event" : "device", hint,
+                   "%s needs data that are ready; they are so only after an "
+                   "event, and no runtime is there with which the host could "
+                   "wait for it",
+                   what);
+    } else {
+        return 0;
+    }
+    ad_raise(state, &err);
+    return -1;
+}
+
+int
 ad_array_offers_host(ad_state *state, PyObject *self, const char *attribute)
 {
     const ad_array *array = ad_array_of(self);

@@ -140,4 +140,9 @@ int ad_array_offers_tensor(ad_state *state, PyObject *self,
 int ad_array_offers_host(ad_state *state, PyObject *self,
                          const char *attribute);
 
+/* Check that the host can read the memory, once it has waited for the event.
+ * Returns 0, or -1 with ExchangeError, whose message begins with `what`. */
+int ad_require_host_for(ad_state *state, const ad_memory *memory,
+                        const char *what);
+
 #endif /* AD_SUPPORT_OBJECTS_H */

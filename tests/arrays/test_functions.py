@@ -468,8 +468,11 @@ def test_renamed_schema_capsule_is_released(source):
 def test_to_pylist_of_extension_types():
     halves = ad.array(torch.tensor([1.5, -2.0], dtype=torch.bfloat16))
     assert halves.to_pylist() == [1.5, -2.0]
-    with pytest.raises(NotImplementedError, match="no Python value for float8_e4m3fn"):
-        ad.array(torch.tensor([1.5]).to(torch.float8_e4m3fn)).to_pylist()
+    assert ad.array(torch.tensor([1.5]).to(torch.float8_e4m3fn)).to_pylist() == [1.5]
+    memory = np.zeros(1, "u8")
+    handle = ad.Tensor.from_pointer(memory.ctypes.data, (1,), "opaque", "cpu", owner=memory)
+    with pytest.raises(NotImplementedError, match=r"no Python value for opaque; use \.view\(\)"):
+        ad.array(handle).to_pylist()
 
 
 def test_to_pylist_keeps_values_of_repeated_names():

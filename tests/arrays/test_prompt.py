@@ -153,11 +153,11 @@ def test_tensors():
 
 def test_elements_without_a_value_are_left_out():
     memory = np.zeros(8, "u1")
-    for dtype in ("float8_e4m3fn", "float4_e2m1fn", "float32x2"):
+    for dtype in ("opaque", "float4_e2m1fn", "float32x2"):
         tensor = ad.Tensor.from_pointer(memory.ctypes.data, (1,), dtype, "cpu", owner=memory)
         assert repr(tensor) == f"<arrowdev.Tensor {dtype} (1,) on cpu>"
-    float8 = ad.Tensor.from_pointer(memory.ctypes.data, (2,), "float8_e5m2", "cpu", owner=memory)
-    assert values(ad.array(float8)) == "[?, ?]"
+    opaque = ad.Tensor.from_pointer(memory.ctypes.data, (1,), "opaque", "cpu", owner=memory)
+    assert values(ad.array(opaque)) == "[?]"
 
 
 def test_device_memory_is_not_shown():

@@ -254,3 +254,59 @@ def test_event_goes_with_the_view():
 def test_stream_without_a_runtime_goes_with_the_view():
     tensor = ad.Tensor.from_pointer(NOWHERE, (6,), "int8", "cuda:1", stream=5)
     assert repr(tensor[2:]).endswith("on cuda:1, after stream>")
+
+
+# --- permute() ----------------------------------------------------------------
+
+
+def test_every_permutation():
+    x = np.arange(48, dtype="i2").reshape(2, 3, 4, 2)[::-1, :, ::2]
+    tensor = ad.tensor(x)
+    same(tensor.permute(), x.T)
+    for axes in itertools.permutations(range(4)):
+        same(tensor.permute(*axes), x.transpose(axes))
+        same(tensor.permute(list(axes)), x.transpose(axes))
+        negative = [axis - 4 for axis in axes]
+        same(tensor.permute(*negative), x.transpose(axes))
+
+
+def test_permutation_of_few_dimensions_and_of_no_elements():
+    for x in (np.array(5), np.arange(3), np.zeros((0, 3)), np.zeros((3, 0, 2))):
+        tensor = ad.tensor(x)
+        same(tensor.permute(), x.T)
+        same(tensor.permute(tuple(range(x.ndim))), x)
+    everything = ad.Tensor.from_pointer(NOWHERE, (2,) * 30 + (1,) * 34, "int8", "cuda:0")
+    assert everything.permute().strides[34:] == everything.strides[29::-1]
+    assert everything.permute(range(64)).shape == everything.shape
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 0), (0, 2), (-3, 1), (0, 1, 2), ((0, 1, 1),), ([],)])
+def test_axes_that_are_no_permutation(axes):
+    with pytest.raises(ValueError, match="takes each of the 2 axes once, found "):
+        ad.tensor(np.zeros((2, 2))).permute(*axes)
+
+
+@pytest.mark.parametrize("axes", [(0, "1"), (0.0, 1), (True, 0), (None,), ("ab",)])
+def test_axes_that_are_no_ints(axes):
+    with pytest.raises(TypeError, match="must be a"):
+        ad.tensor(np.zeros((2, 2))).permute(*axes)
+
+
+def test_flags_and_event_go_with_the_permutation():
+    x = np.arange(6).reshape(2, 3)
+    x.flags.writeable = False
+    assert ad.tensor(x).permute().readonly
+    tensor = ad.Tensor.from_pointer(NOWHERE, (4, 3), "int16", "opencl:0", byte_offset=6)
+    assert (tensor.permute().byte_offset, tensor.permute().strides) == (6, (1, 3))
+    with software_device() as device:
+        queue = device.queue()
+        with queue.held():
+            pending = ad.tensor(device.array(np.array([[1, 2], [3, 4]]), queue=queue))
+            view = pending.permute(1, 0)
+            assert not view.is_ready() and view.sync_event == pending.sync_event
+        assert view.to("cpu").tolist() == [[1, 3], [2, 4]]
+
+
+def test_owner_lives_as_long_as_the_permutation():
+    view = ad.tensor(np.arange(6).reshape(2, 3)).permute()
+    assert view.tolist() == [[0, 3], [1, 4], [2, 5]]

@@ -64,6 +64,25 @@ function_extension(PyObject *module, PyObject *value)
     }
 }
 
+static PyObject *
+function_require_host(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *object;
+    const char *what;
+    if (!PyArg_ParseTuple(args, "Os", &object, &what)) {
+        return NULL;
+    }
+    if (!ad_is_array(state, object) && !ad_is_tensor(state, object)) {
+        PyErr_SetString(PyExc_TypeError, "expected an Array or a Tensor");
+        return NULL;
+    }
+    if (ad_require_host_for(state, ad_memory_of(object), what) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static bool
 has_bool8(const struct ArrowSchema *node)
 {
@@ -455,6 +474,10 @@ PyMethodDef ad_module_functions[] = {
      "(element type, shape of a row, strides of a row) of an extension type, "
      "each\nNone if the type does not say it. For to_pylist().\n\n"
      "Raises InvalidArrowError for invalid metadata."},
+    {"_require_host", function_require_host, METH_VARARGS,
+     "_require_host($module, x, what, /)\n--\n\n"
+     "Raise ExchangeError unless the host can read the memory of an Array or\n"
+     "Tensor, once it has waited. The message begins with `what`."},
     {"_has_bool8", function_has_bool8, METH_O,
      "Whether an Array has bools of one byte, at any depth. For _convert.py."},
     {"device", ad_function_device, METH_O,

@@ -42,11 +42,18 @@ ad_fastcall ad_function_array, ad_function_array_stream, ad_function_concat,
     ad_function_record_batch, ad_function_tensor, ad_function_use_stream,
     ad_function_warn_if_readonly;
 ad_fastcall ad_array_from_buffers;
-/* Array.equals(other) */
+/* Array.equals(other) and Tensor.equals(other) */
 PyObject *ad_array_equals(PyObject *self, PyObject *object);
+PyObject *ad_tensor_equals(PyObject *self, PyObject *object);
 /* Array.to_pylist(), and array[row], of a row that is there. */
 PyObject *ad_array_to_pylist(PyObject *self, PyObject *ignored);
 PyObject *ad_array_row(PyObject *self, int64_t row);
+/* Tensor.tolist() and item() */
+PyObject *ad_tensor_tolist(PyObject *self, PyObject *ignored);
+PyObject *ad_tensor_item(PyObject *self, PyObject *ignored);
+/* The element of a 0-d Tensor; for int() and float() too, which would read the
+ * memory of other objects as text. TypeError for all that is not 0-d. */
+PyObject *ad_scalar(PyObject *self);
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);

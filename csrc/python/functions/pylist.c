@@ -1,4 +1,4 @@
-/* to_pylist() and array[i]. */
+/* Array.to_pylist() and array[i]; Tensor.tolist() and item(). */
 #include "python/functions/pylist.h"
 
 #include <stdarg.h>
@@ -73,8 +73,8 @@ int
 ad_pylist_no_value(ad_dl_dtype dtype, const char *instead)
 {
     char name[AD_DTYPE_NAME_SIZE];
-    PyErr_Format(PyExc_NotImplementedError, "no Python value for %s; use %s%s",
-                 ad_dtype_format(dtype, name), instead, AD_PYLIST_WHERE);
+    PyErr_Format(PyExc_NotImplementedError, "no Python value for %s; use %s",
+                 ad_dtype_format(dtype, name), instead);
     return -1;
 }
 
@@ -332,27 +332,15 @@ ad_pylist_of(ad_pylist_reader *self, int64_t row, int64_t n)
 
 /* --- entry points -------------------------------------------------------- */
 
-/* Wait until the host can read the array, or refuse for `what`. */
+/* Wait until the host can read the memory, or refuse for `what`. */
 static int
-require_host(ad_state *state, PyObject *self, const char *what)
+wait_for_host(ad_state *state, const ad_memory *memory, const char *what)
 {
-    const ad_array *array = ad_array_of(self);
     ad_error err;
-    if (!ad_host_accessible(array->memory.device) ||
-        !ad_sync_can_wait(array->memory.sync)) {
-        PyObject *name = PyUnicode_FromString(what);
-        PyObject *args[] = {self, name};
-        PyObject *none =
-            name != NULL ? ad_call_helper("_errors", "require_host", args, 2)
-                         : NULL;
-        Py_XDECREF(name);
-        if (none == NULL) {
-            return -1;
-        }
-        Py_DECREF(none);
-    }
-    return ad_raise_status(state, ad_sync_wait(array->memory.sync, what, &err),
-                           &err);
+    return ad_require_host_for(state, memory, what) < 0
+               ? -1
+               : ad_raise_status(state, ad_sync_wait(memory->sync, what, &err),
+                                 &err);
 }
 
 /* `n` rows as a list, or for -1 the row as it is. */
@@ -364,8 +352,8 @@ read_rows(PyObject *self, int64_t row, int64_t n)
         .n_rows = n < 0 ? 1 : n,
         .is_collecting = PyGC_IsEnabled(),
     };
-    if (require_host(list.state, self,
-                     n < 0 ? "a value of an Array" : "to_pylist()") < 0) {
+    if (wait_for_host(list.state, ad_memory_of(self),
+                      n < 0 ? "a value of an Array" : "to_pylist()") < 0) {
         return NULL;
     }
     ad_pylist_reader reader = {
@@ -399,4 +387,121 @@ PyObject *
 ad_array_row(PyObject *self, int64_t row)
 {
     return read_rows(self, row, -1);
+}
+
+/* --- tensors ------------------------------------------------------------- */
+
+/* Elements that share their bytes with others, or the lists of a tensor
+ * without elements. */
+static int64_t
+count_unstored_of(const ad_tensor *tensor)
+{
+    int64_t low, high;
+    int64_t n_elements = 1;
+    int64_t n_lists = 0;
+    for (int32_t i = 0; i < tensor->ndim && n_elements != 0; i++) {
+        n_lists = add(n_lists, n_elements);
+        n_elements = multiply(n_elements, tensor->shape[i]);
+    }
+    if (n_elements == 0) {
+        return n_lists;
+    }
+    ad_tensor_extent(tensor, &low, &high);
+    return n_elements - (high - low) / (ad_dtype_bits(tensor->dtype) / 8);
+}
+
+static int
+refuse_unstored(ad_state *state, const ad_tensor *tensor)
+{
+    int64_t n = count_unstored_of(tensor);
+    if (n <= MAX_UNSTORED) {
+        return 0;
+    }
+    ad_raise_exchange(state, "size", "index the Tensor to take a part of it",
+                      "the result has %lld values without stored bytes, of "
+                      "which at most %d are made",
+                      (long long)n, MAX_UNSTORED);
+    return -1;
+}
+
+/* A 0-d tensor is its element. */
+static PyObject *
+read_tensor(PyObject *self, int32_t ndim, const char *what)
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    ad_pylist list = {
+        .state = ad_state_of(self),
+        .is_collecting = PyGC_IsEnabled(),
+    };
+    ad_pylist_reader reader = {
+        .fill = ad_pylist_fill_of(tensor->dtype),
+        .list = &list,
+        .first = ad_tensor_address(tensor),
+    };
+    ad_pylist_tensor dimensions;
+    dimensions.ndim = ndim;
+    if (wait_for_host(list.state, &tensor->memory, what) < 0) {
+        return NULL;
+    }
+    if (reader.fill == NULL) {
+        ad_pylist_no_value(tensor->dtype,
+                           "arrowdev.array(x), whose .buffers or .children "
+                           "have what is stored");
+        return NULL;
+    }
+    for (int32_t i = 0; i < ndim; i++) {
+        dimensions.shape[i] = tensor->shape[i];
+        dimensions.strides[i] = tensor->strides[i];
+    }
+    PyObject *result = refuse_unstored(list.state, tensor) == 0
+                           ? ad_pylist_of_tensor(&reader, &dimensions, 0, 0)
+                           : NULL;
+    track_all(&list, result);
+    return result;
+}
+
+PyObject *
+ad_tensor_tolist(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return read_tensor(self, ad_tensor_of(self)->ndim, "tolist()");
+}
+
+PyObject *
+ad_tensor_item(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    const ad_tensor *tensor = ad_tensor_of(self);
+    int64_t size = ad_tensor_size(tensor);
+    if (size == 1) {
+        return read_tensor(self, 0, "item()");
+    }
+    PyObject *shape = ad_int_tuple(tensor->shape, tensor->ndim, 1);
+    if (shape != NULL) {
+        PyErr_Format(PyExc_ValueError,
+                     "item() is the only element of a Tensor, and this one "
+                     "has %lld, of shape %S; index it, or use tolist()",
+                     (long long)size, shape);
+        Py_DECREF(shape);
+    }
+    return NULL;
+}
+
+PyObject *
+ad_scalar(PyObject *self)
+{
+    ad_state *state = ad_state_of(self);
+    char found[24] = "an Array";
+    if (!ad_is_array(state, self)) {
+        int ndim = (int)ad_tensor_of(self)->ndim;
+        bool is_buffer = Py_TYPE(self) == (PyTypeObject *)state->buffer_type;
+        if (ndim == 0) {
+            return read_tensor(self, 0, "the number of a Tensor");
+        }
+        PyOS_snprintf(found, sizeof(found),
+                      is_buffer ? "a Buffer" : "a %d-d Tensor", ndim);
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "only a 0-d Tensor is a number, found %s; "
+                 "arrowdev.array(x)[i] is the value of a row",
+                 found);
+    return NULL;
 }

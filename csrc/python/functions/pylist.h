@@ -1,4 +1,5 @@
-/* The rows of a host array as Python objects: what the files pylist*.c share.
+/* The rows of a host array, and the elements of a host tensor, as Python
+ * objects: what the files pylist*.c share.
  *
  * A column has one reader for each node of its tree. A reader gets ready when
  * its first row is read, so that what no row refers to is never looked at. The
@@ -33,7 +34,7 @@ typedef struct ad_pylist {
 
 typedef struct ad_pylist_reader ad_pylist_reader;
 
-/* The dimensions of a row of arrow.fixed_shape_tensor. */
+/* The dimensions of a tensor, or of a row of arrow.fixed_shape_tensor. */
 typedef struct ad_pylist_tensor {
     int32_t ndim;
     int64_t shape[AD_MAX_NDIM];
@@ -87,6 +88,13 @@ ad_pylist_read(ad_pylist_reader *self, int64_t row, int64_t n, PyObject **out)
 /* A new list of rows of `self`, or NULL with an exception. */
 PyObject *ad_pylist_of(ad_pylist_reader *self, int64_t row, int64_t n);
 
+/* The nested lists of a tensor, one level for each dimension from `level` on;
+ * of no dimension the value itself. `first` is the row of its first value.
+ * NULL with an exception. */
+PyObject *ad_pylist_of_tensor(ad_pylist_reader *values,
+                              const ad_pylist_tensor *tensor, int32_t level,
+                              int64_t first);
+
 /* Other code can find each object that the garbage collector tracks, and must
  * find none with empty places: a new list is untracked until it is complete.
  *
@@ -132,6 +140,10 @@ int ad_pylist_name_row(const ad_pylist_reader *self, int64_t row);
 
 /* Read the extension of the node. 0, or -1 with an exception. */
 int ad_pylist_read_extension(const ad_pylist_reader *self, ad_extension *out);
+
+/* What reads elements at self->first; NULL for those that Python has no value
+ * for. */
+ad_pylist_fill *ad_pylist_fill_of(ad_dl_dtype dtype);
 
 /* Raise NotImplementedError for elements that Python has no value for. Returns
  * -1. */

@@ -162,10 +162,9 @@ fill_fixed_lists(ad_pylist_reader *self, int64_t row, int64_t n,
     return 0;
 }
 
-/* The nested lists of one row: one level for each dimension. */
-static PyObject *
-read_tensor(ad_pylist_reader *child, const ad_pylist_tensor *tensor,
-            int32_t level, int64_t first)
+PyObject *
+ad_pylist_of_tensor(ad_pylist_reader *child, const ad_pylist_tensor *tensor,
+                    int32_t level, int64_t first)
 {
     PyObject *result = NULL;
     if (level == tensor->ndim) {
@@ -183,7 +182,7 @@ read_tensor(ad_pylist_reader *child, const ad_pylist_tensor *tensor,
     PyObject_GC_UnTrack(result);
     for (int64_t i = 0; i < extent; i++) {
         PyObject *value =
-            read_tensor(child, tensor, level + 1, first + i * stride);
+            ad_pylist_of_tensor(child, tensor, level + 1, first + i * stride);
         if (value == NULL) {
             Py_DECREF(result);
             return NULL;
@@ -198,11 +197,11 @@ fill_tensors(ad_pylist_reader *self, int64_t row, int64_t n, PyObject **out)
 {
     ad_pylist_reader *child = &self->below[0];
     for (int64_t i = row; i < row + n; i++, out++) {
-        *out =
-            ad_pylist_is_null(self, i)
-                ? Py_NewRef(Py_None)
-                : read_tensor(child, self->tensor, 0,
-                              child->array.offset + i * self->type.list_size);
+        *out = ad_pylist_is_null(self, i)
+                   ? Py_NewRef(Py_None)
+                   : ad_pylist_of_tensor(child, self->tensor, 0,
+                                         child->array.offset +
+                                             i * self->type.list_size);
         if (*out == NULL) {
             return -1;
         }
@@ -254,7 +253,8 @@ open_fixed_lists(ad_pylist_reader *self)
     if (extension.kind == AD_EXTENSION_DLPACK) {
         if (extension.dtype.code != AD_DL_COMPLEX ||
             extension.dtype.lanes != 1 || extension.dtype.bits < 64) {
-            return ad_pylist_no_value(extension.dtype, ".children[0]");
+            return ad_pylist_no_value(extension.dtype,
+                                      ".children[0]" AD_PYLIST_WHERE);
         }
         self->fill = fill_complex;
     } else if (extension.kind == AD_EXTENSION_FIXED_SHAPE_TENSOR) {

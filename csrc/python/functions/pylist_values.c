@@ -10,23 +10,52 @@
 typedef float any_float __attribute__((may_alias, aligned(1)));
 typedef double any_double __attribute__((may_alias, aligned(1)));
 
+typedef struct complex64 {
+    float real, imaginary;
+} __attribute__((may_alias, packed)) complex64;
+
+typedef struct complex128 {
+    double real, imaginary;
+} __attribute__((may_alias, packed)) complex128;
+
 /* --- numbers ------------------------------------------------------------- */
 
-static double
-half_as_double(uint16_t bits)
+/* What is no finite number. */
+typedef enum specials {
+    INFINITY_AND_NAN, /* IEEE: the highest exponent */
+    ONE_NAN,          /* "fn": all bits but the sign are set */
+    ONE_ZERO,         /* "fnuz": NaN in place of the negative zero */
+} specials;
+
+static inline PyObject *
+short_float(unsigned bits, int n_exponent, int n_fraction, int bias,
+            specials rule)
 {
-    int exponent = bits >> 10 & 31;
-    int fraction = bits & 1023;
-    double magnitude = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
-                       : exponent == 0 ? ldexp(fraction, -24)
-                                       : ldexp(fraction + 1024, exponent - 25);
-    return copysign(magnitude, bits >> 15 ? -1 : 1);
+    unsigned highest = (1u << n_exponent) - 1;
+    unsigned exponent = bits >> n_fraction & highest;
+    unsigned fraction = bits & ((1u << n_fraction) - 1);
+    bool is_negative = bits >> (n_exponent + n_fraction) != 0;
+    bool is_last = fraction == (1u << n_fraction) - 1;
+    double magnitude = exponent == 0
+                           ? ldexp(fraction, 1 - bias - n_fraction)
+                           : ldexp(fraction + (1u << n_fraction),
+                                   (int)exponent - bias - n_fraction);
+    if (rule == INFINITY_AND_NAN && exponent == highest) {
+        magnitude = fraction != 0 ? NAN : INFINITY;
+    } else if (rule == ONE_NAN
+                   ? exponent == highest && is_last
+                   : rule == ONE_ZERO && is_negative && magnitude == 0) {
+        magnitude = NAN;
+    }
+    return PyFloat_FromDouble(copysign(magnitude, is_negative ? -1 : 1));
 }
 
+/* "fnu": an exponent alone. */
 static PyObject *
-half_as_object(uint16_t bits)
+power_of_two(uint8_t exponent)
 {
-    return PyFloat_FromDouble(half_as_double(bits));
+    return PyFloat_FromDouble(exponent == 255 ? NAN
+                                              : ldexp(1, exponent - 127));
 }
 
 static PyObject *
@@ -36,6 +65,18 @@ bfloat16_as_object(uint16_t bits)
     float number;
     memcpy(&number, &upper, sizeof(number));
     return PyFloat_FromDouble((double)number);
+}
+
+static inline PyObject *
+complex64_object(complex64 number)
+{
+    return PyComplex_FromDoubles(number.real, number.imaginary);
+}
+
+static inline PyObject *
+complex128_object(complex128 number)
+{
+    return PyComplex_FromDoubles(number.real, number.imaginary);
 }
 
 /* A fill() that writes make(values[row]). */
@@ -63,25 +104,73 @@ DEFINE_FILL(uint8, ad_at_any_u8, PyLong_FromLong)
 DEFINE_FILL(uint16, ad_at_any_u16, PyLong_FromLong)
 DEFINE_FILL(uint32, ad_at_any_u32, PyLong_FromUnsignedLong)
 DEFINE_FILL(uint64, ad_at_any_u64, PyLong_FromUnsignedLongLong)
-DEFINE_FILL(float16, ad_at_any_u16, half_as_object)
 DEFINE_FILL(bfloat16, ad_at_any_u16, bfloat16_as_object)
 DEFINE_FILL(float32, any_float, PyFloat_FromDouble)
 DEFINE_FILL(float64, any_double, PyFloat_FromDouble)
 DEFINE_FILL(bool8, ad_at_any_u8, PyBool_FromLong)
+DEFINE_FILL(float8_e8m0fnu, ad_at_any_u8, power_of_two)
+DEFINE_FILL(complex64, complex64, complex64_object)
+DEFINE_FILL(complex128, complex128, complex128_object)
+
+/* A float of few bits: its type in memory, bits of exponent and fraction, bias
+ * of the exponent, and rule. */
+#define DEFINE_SHORT_FLOATS(name, type, ...)                                  \
+    static inline PyObject *name##_object(type bits)                          \
+    {                                                                         \
+        return short_float(bits, __VA_ARGS__);                                \
+    }                                                                         \
+    DEFINE_FILL(name, type, name##_object)
+
+DEFINE_SHORT_FLOATS(float16, ad_at_any_u16, 5, 10, 15, INFINITY_AND_NAN)
+DEFINE_SHORT_FLOATS(float8_e3m4, ad_at_any_u8, 3, 4, 3, INFINITY_AND_NAN)
+DEFINE_SHORT_FLOATS(float8_e4m3, ad_at_any_u8, 4, 3, 7, INFINITY_AND_NAN)
+DEFINE_SHORT_FLOATS(float8_e4m3b11fnuz, ad_at_any_u8, 4, 3, 11, ONE_ZERO)
+DEFINE_SHORT_FLOATS(float8_e4m3fn, ad_at_any_u8, 4, 3, 7, ONE_NAN)
+DEFINE_SHORT_FLOATS(float8_e4m3fnuz, ad_at_any_u8, 4, 3, 8, ONE_ZERO)
+DEFINE_SHORT_FLOATS(float8_e5m2, ad_at_any_u8, 5, 2, 15, INFINITY_AND_NAN)
+DEFINE_SHORT_FLOATS(float8_e5m2fnuz, ad_at_any_u8, 5, 2, 16, ONE_ZERO)
 
 static const struct {
     uint8_t code;
     uint8_t bits;
     ad_pylist_fill *fill;
 } numbers[] = {
-    {AD_DL_INT, 8, fill_int8},         {AD_DL_INT, 16, fill_int16},
-    {AD_DL_INT, 32, fill_int32},       {AD_DL_INT, 64, fill_int64},
-    {AD_DL_UINT, 8, fill_uint8},       {AD_DL_UINT, 16, fill_uint16},
-    {AD_DL_UINT, 32, fill_uint32},     {AD_DL_UINT, 64, fill_uint64},
-    {AD_DL_FLOAT, 16, fill_float16},   {AD_DL_FLOAT, 32, fill_float32},
-    {AD_DL_FLOAT, 64, fill_float64},   {AD_DL_BOOL, 8, fill_bool8},
+    {AD_DL_INT, 8, fill_int8},
+    {AD_DL_INT, 16, fill_int16},
+    {AD_DL_INT, 32, fill_int32},
+    {AD_DL_INT, 64, fill_int64},
+    {AD_DL_UINT, 8, fill_uint8},
+    {AD_DL_UINT, 16, fill_uint16},
+    {AD_DL_UINT, 32, fill_uint32},
+    {AD_DL_UINT, 64, fill_uint64},
+    {AD_DL_FLOAT, 16, fill_float16},
+    {AD_DL_FLOAT, 32, fill_float32},
+    {AD_DL_FLOAT, 64, fill_float64},
+    {AD_DL_BOOL, 8, fill_bool8},
+    {AD_DL_COMPLEX, 64, fill_complex64},
+    {AD_DL_COMPLEX, 128, fill_complex128},
     {AD_DL_BFLOAT, 16, fill_bfloat16},
+    {AD_DL_FLOAT8_E3M4, 8, fill_float8_e3m4},
+    {AD_DL_FLOAT8_E4M3, 8, fill_float8_e4m3},
+    {AD_DL_FLOAT8_E4M3B11FNUZ, 8, fill_float8_e4m3b11fnuz},
+    {AD_DL_FLOAT8_E4M3FN, 8, fill_float8_e4m3fn},
+    {AD_DL_FLOAT8_E4M3FNUZ, 8, fill_float8_e4m3fnuz},
+    {AD_DL_FLOAT8_E5M2, 8, fill_float8_e5m2},
+    {AD_DL_FLOAT8_E5M2FNUZ, 8, fill_float8_e5m2fnuz},
+    {AD_DL_FLOAT8_E8M0FNU, 8, fill_float8_e8m0fnu},
 };
+
+ad_pylist_fill *
+ad_pylist_fill_of(ad_dl_dtype dtype)
+{
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(numbers); i++) {
+        if (ad_dtype_equal(
+                dtype, (ad_dl_dtype){numbers[i].code, numbers[i].bits, 1})) {
+            return numbers[i].fill;
+        }
+    }
+    return NULL;
+}
 
 /* Numbers as values of the extension type, if there is one. */
 static int
@@ -97,14 +186,10 @@ open_numbers(ad_pylist_reader *self)
                         : extension.kind == AD_EXTENSION_BOOL8
                             ? (ad_dl_dtype){AD_DL_BOOL, 8, 1}
                             : plain->dtype;
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(numbers); i++) {
-        if (ad_dtype_equal(
-                dtype, (ad_dl_dtype){numbers[i].code, numbers[i].bits, 1})) {
-            self->fill = numbers[i].fill;
-            return 0;
-        }
-    }
-    return ad_pylist_no_value(dtype, ".view()");
+    self->fill = ad_pylist_fill_of(dtype);
+    return self->fill != NULL
+               ? 0
+               : ad_pylist_no_value(dtype, ".view()" AD_PYLIST_WHERE);
 }
 
 static int
@@ -309,7 +394,8 @@ open_fixed_binary(ad_pylist_reader *self)
     self->size = self->type.bit_width / 8;
     self->fill = fill_fixed_binary;
     return extension.kind == AD_EXTENSION_DLPACK
-               ? ad_pylist_no_value(extension.dtype, ".buffers")
+               ? ad_pylist_no_value(extension.dtype,
+                                    ".buffers" AD_PYLIST_WHERE)
                : 0;
 }
 

@@ -37,13 +37,6 @@ get_sync_event(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromVoidPtr(sync->handle);
 }
 
-PyObject *
-ad_scalar(PyObject *self)
-{
-    PyObject *args[] = {self};
-    return ad_call_helper("_pylist", "element", args, 1);
-}
-
 static PyObject *
 convert_scalar(PyObject *self, PyObject *(*convert)(PyObject *))
 {

@@ -16,9 +16,7 @@ PyObject *ad_reduce(PyObject *self, PyObject *protocol);
 /* __copy__: the object itself. */
 PyObject *ad_copy_is_self(PyObject *self, PyObject *ignored);
 
-/* The element of a 0-d Tensor; for int() and float() too, which would read the
- * memory of other objects as text. TypeError for all that is not 0-d. */
-PyObject *ad_scalar(PyObject *self);
+/* int() and float(): ad_scalar() as a number. */
 PyObject *ad_scalar_as_int(PyObject *self);
 PyObject *ad_scalar_as_float(PyObject *self);
 

@@ -1,8 +1,9 @@
-/* tensor[...]: NumPy's basic indexing, which gives views. */
+/* Views: tensor[...], which is NumPy's basic indexing, and permute(). */
 #include "python/types/tensor_index.h"
 
 #include <inttypes.h>
 
+#include "python/functions/functions.h"
 #include "support/errors.h"
 #include "support/py_call.h"
 #include "base/text.h"
@@ -191,22 +192,77 @@ make_view(const view *self, ad_tensor_value *out, ad_error *err)
     return AD_OK;
 }
 
+static PyObject *
+view_object(ad_state *state, const view *self)
+{
+    ad_tensor_value value;
+    ad_error err;
+    return make_view(self, &value, &err) == AD_OK
+               ? ad_tensor_object_new(state, &value.tensor)
+               : ad_raise(state, &err);
+}
+
 PyObject *
 ad_tensor_subscript(PyObject *self, PyObject *key)
 {
-    ad_state *state = ad_state_of(self);
     view of = {.tensor = ad_tensor_of(self)};
-    ad_tensor_value value;
-    ad_error err;
     bool is_tuple = PyTuple_Check(key);
     PyObject *const *items = is_tuple ? ((PyTupleObject *)key)->ob_item : &key;
     if (read_key(&of, items, is_tuple ? PyTuple_GET_SIZE(key) : 1) < 0) {
         return NULL;
     }
-    return make_view(&of, &value, &err) == AD_OK
-               ? ad_tensor_object_new(state, &value.tensor)
-               : ad_raise(state, &err);
+    return view_object(ad_state_of(self), &of);
 }
+
+/* --- permute() ----------------------------------------------------------- */
+
+/* Adds the dimensions in the order of the axes. False unless each is there
+ * once. */
+static bool
+add_permuted(view *self, const int64_t *axes, int n)
+{
+    const ad_tensor *tensor = self->tensor;
+    uint64_t taken = 0; /* a bit for each dimension */
+    for (int i = 0; i < n; i++) {
+        int64_t axis = axes[i] < 0 ? axes[i] + tensor->ndim : axes[i];
+        if (axis < 0 || axis >= tensor->ndim ||
+            (taken & (uint64_t)1 << axis) != 0) {
+            return false;
+        }
+        taken |= (uint64_t)1 << axis;
+        (void)add_dimension(self, tensor->shape[axis], tensor->strides[axis]);
+    }
+    return n == tensor->ndim;
+}
+
+PyObject *
+ad_tensor_permute(PyObject *self, PyObject *args)
+{
+    view of = {.tensor = ad_tensor_of(self)};
+    int64_t axes[AD_MAX_NDIM];
+    int n = of.tensor->ndim;
+    if (PyTuple_GET_SIZE(args) == 1 &&
+        !PyIndex_Check(PyTuple_GET_ITEM(args, 0))) {
+        args = PyTuple_GET_ITEM(args, 0);
+    } else if (PyTuple_GET_SIZE(args) == 0) {
+        args = NULL;
+        for (int i = 0; i < n; i++) {
+            axes[i] = n - 1 - i;
+        }
+    }
+    if (args != NULL && (n = ad_parse_dims(args, "axes", axes)) < 0) {
+        return NULL;
+    }
+    if (add_permuted(&of, axes, n)) {
+        return view_object(ad_state_of(self), &of);
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "permute() takes each of the %d axes once, found %R",
+                 (int)of.tensor->ndim, args);
+    return NULL;
+}
+
+/* --- iteration ----------------------------------------------------------- */
 
 PyObject *
 ad_tensor_iterate(PyObject *self)

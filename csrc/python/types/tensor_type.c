@@ -56,6 +56,12 @@ get_ndim(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+get_size(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLongLong(ad_tensor_size(ad_tensor_of(self)));
+}
+
+static PyObject *
 get_itemsize(PyObject *self, void *Py_UNUSED(closure))
 {
     uint32_t bits = ad_dtype_bits(ad_tensor_of(self)->dtype);
@@ -427,6 +433,52 @@ static PyMethodDef tensor_methods[] = {
      ">>> address, length = owner.buffer_info()\n"
      ">>> ad.Tensor.from_pointer(address, (length,), \"int32\", \"cpu\", owner=owner)\n"
      "<arrowdev.Tensor int32 (3,) on cpu: [1, 2, 3]>"},
+    {"permute", ad_tensor_permute, METH_VARARGS,
+     "permute($self, *axes)\n--\n\n"
+     "A view whose dimension i is dimension axes[i] of this Tensor, without a\n"
+     "copy, on any device. The axes are ints, or one sequence of them; negative\n"
+     "ones count from the last. Without axes the order is reversed: permute()\n"
+     "of a matrix is its transpose.\n\n"
+     "Raises ValueError unless each axis is there once.\n\n"
+     "Returns\n-------\nTensor\n\n"
+     "Examples\n--------\n"
+     ">>> x = ad.tensor(memoryview(b\"abcdef\").cast(\"B\", (1, 2, 3)))\n"
+     ">>> x.permute(2, 0, 1).shape, x[0].permute().tolist()\n"
+     "((3, 1, 2), [[97, 100], [98, 101], [99, 102]])"},
+    {"tolist", ad_tensor_tolist, METH_NOARGS,
+     "tolist($self)\n--\n\n"
+     "The elements as Python numbers, in lists as deep as the Tensor has\n"
+     "dimensions. Waits for the data.\n\n"
+     "Raises ExchangeError if the host cannot read the memory, and\n"
+     "NotImplementedError for elements of several lanes or of less than a byte.\n\n"
+     "Returns\n-------\nlist; of a 0-d Tensor its element\n\n"
+     "Examples\n--------\n"
+     ">>> ad.tensor(memoryview(b\"abcd\").cast(\"B\", (2, 2))).tolist()\n"
+     "[[97, 98], [99, 100]]"},
+    {"item", ad_tensor_item, METH_NOARGS,
+     "item($self)\n--\n\n"
+     "The only element as a Python number. Waits for the data.\n\n"
+     "Raises ValueError unless there is one element, and else as tolist().\n\n"
+     "Returns\n-------\nbool, int, float or complex\n\n"
+     "Examples\n--------\n"
+     ">>> ad.tensor(b\"abc\")[1].item()\n"
+     "98"},
+    {"equals", ad_tensor_equals, METH_O,
+     "equals($self, other, /)\n--\n\n"
+     "Whether both have the same dtype, shape and elements, in any layout.\n\n"
+     "As in Array.equals(), NaN is not equal to NaN, and -0.0 equals 0.0, for\n"
+     "floats of 16, 32 and 64 bits, bfloat16 and complex numbers; all else is\n"
+     "compared bit by bit. The host waits for the events, and copies to itself\n"
+     "what it cannot read.\n\n"
+     "Parameters\n----------\n"
+     "other : object\n    Anything that arrowdev.tensor() takes.\n\n"
+     "Returns\n-------\nbool\n\n"
+     "Raises\n------\n"
+     "ExchangeError\n    `other` has nulls, the device has no runtime, or a graph "
+     "is being\n    captured.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.tensor(b\"abc\").equals(bytearray(b\"abc\"))\n"
+     "True"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -449,6 +501,7 @@ static PyGetSetDef tensor_getset[] = {
      "Distance between neighbours in each dimension, in elements.", NULL},
     {"dtype", get_dtype, NULL, "Name of the element type, \"float32\".", NULL},
     {"ndim", get_ndim, NULL, "Number of dimensions.", NULL},
+    {"size", get_size, NULL, "Number of elements.", NULL},
     {"itemsize", get_itemsize, NULL,
      "Size of an element in bytes, rounded up for sub-byte types.", NULL},
     AD_MEMORY_GETSET,
