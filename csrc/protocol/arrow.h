@@ -1,6 +1,5 @@
-/* Shared by the Arrow protocol files: requested_schema of both sides, and
- * pairs of capsules.
- */
+/* What streams share with the protocols of Arrow: both sides of
+ * requested_schema, and whole streams. */
 #ifndef AD_PROTOCOL_ARROW_H
 #define AD_PROTOCOL_ARROW_H
 
@@ -31,30 +30,6 @@ int ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
  * if both schemas can never describe the same data. */
 int ad_arrow_check_requested(ad_state *state, ad_schema schema,
                              PyObject *requested);
-
-/* Exports an Array (or a Tensor, as a device array) as capsules of `kind`, as
- * the method `function` is asked to. A struct without an event waits for the
- * data. */
-PyObject *ad_arrow_export(PyObject *self, const char *function,
-                          ad_capsule_kind kind, PyObject *const *args,
-                          Py_ssize_t n_args, PyObject *kwnames);
-
-/* Defines export_<tag>, the method __arrow_c_<tag>__. */
-#define AD_ARROW_EXPORT(tag, kind)                                            \
-    static PyObject *export_##tag(PyObject *self, PyObject *const *args,      \
-                                  Py_ssize_t n_args, PyObject *kwnames)       \
-    {                                                                         \
-        return ad_arrow_export(self, "__arrow_c_" #tag "__()", kind, args,    \
-                               n_args, kwnames);                              \
-    }
-
-/* A capsule of `kind` with this array as the only batch of a stream. */
-PyObject *ad_arrow_export_as_stream(ad_state *state, const ad_array *array,
-                                    ad_capsule_kind kind);
-
-/* The getter of an Array's method that needs host memory. The closure is the
- * PyMethodDef. */
-PyObject *ad_arrow_host_method(PyObject *self, void *closure);
 
 /* A capsule of `kind` that reads `stream` from here on, or NULL with an
  * exception. */

@@ -3,7 +3,7 @@
  * Most NumPy arrays are imported by this protocol, so the import builds no
  * string and allocates nothing but the owner.
  */
-#include "protocol/ndarray.h"
+#include "protocol/numpy.h"
 #include "protocol/protocol.h"
 #include "device/backend.h"
 

@@ -2,7 +2,7 @@
  *
  * The dict does not name the device; see find_context().
  */
-#include "protocol/interface_import.h"
+#include "protocol/array_interface.h"
 
 #include "abi/arrow_c.h"
 #include "order/device_owner.h"

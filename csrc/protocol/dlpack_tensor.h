@@ -78,17 +78,6 @@ ad_import_result ad_dlpack_check_copy(ad_state *state,
                                       const ad_request *request,
                                       ad_tensor_value *tensor);
 
-/* --- export (dlpack_export.c) -------------------------------------------- */
-
-/* The methods of Tensor, and the getters of Array that return them. Not const,
- * since PyCFunction_New takes no const pointer. */
-extern PyMethodDef ad_dlpack_methods[];
-extern const PyGetSetDef ad_dlpack_array_getset[];
-
-/* Reads a tuple of two ints; numbers out of range become the nearest limit,
- * which no device or version has. -1 with TypeError or ValueError. */
-int ad_dlpack_read_pair(PyObject *value, const char *name, long long out[2]);
-
 /* --- the C exchange API (dlpack_exchange.c) ------------------------------ */
 
 /* Creates an object of the class of `slot`, which has a table, over the memory

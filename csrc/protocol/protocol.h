@@ -3,7 +3,7 @@
  * A protocol imports foreign objects as an ad_array or an ad_tensor, and
  * exports ours. Its file ends with a `const ad_protocol`, and protocols.def
  * has a line for it. What protocols share is declared here and in arrow.h,
- * dlpack_tensor.h and interface_import.h; none knows the Python types above.
+ * dlpack_tensor.h and array_interface.h; none knows the Python types above.
  * A protocol file may call Python methods and fetch, match and clear
  * exceptions. Input is untrusted until it is checked. The GIL is held, and
  * released around calls that may block.
@@ -162,11 +162,6 @@ PyObject *ad_refusals_raise(ad_state *state, ad_refusals *tried,
                             PyObject *object);
 void ad_refusals_clear(ad_refusals *tried);
 
-/* The same where there may be none. An exception that is set stays; else it is
- * a TypeError that names the protocols in `among`. Returns -1. */
-int ad_fail_import(ad_state *state, PyObject *object, ad_refusals *tried,
-                   uint32_t among);
-
 /* What to do with an object that offers no protocol: "; <hint>", or "". */
 const char *ad_import_hint(PyObject *object);
 
@@ -243,7 +238,7 @@ int ad_meaning_check_nulls(ad_state *state, PyObject *object,
  * objects: it has their addresses. */
 int ad_meaning_check_polars(ad_state *state, const struct ArrowSchema *node);
 
-/* The numbers of a pandas.Series as NumPy holds them (pandas_block.c), without
+/* The numbers of a pandas.Series as NumPy holds them (numpy.c), without
  * a copy. 1 with *out filled; 0 without an exception if Arrow has to say what
  * they are: other types, missing values; -1 with an exception. */
 int ad_pandas_block_import(ad_state *state, PyObject *object,

@@ -4,7 +4,7 @@
  * exported unchanged; since it does not tell whether work is pending, the data
  * do not count as ready for other protocols.
  */
-#include "protocol/interface_import.h"
+#include "protocol/array_interface.h"
 
 #include <string.h>
 

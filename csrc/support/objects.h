@@ -18,7 +18,7 @@ typedef struct ad_array_object {
     PyObject_HEAD
     ad_state *state; /* a look-up is too slow in a loop */
     ad_array array;
-    PyObject *schema_capsule; /* of the last export, see arrow_array.c */
+    PyObject *schema_capsule;          /* of the last export, see arrow.c */
     struct ArrowSchema *schema_holder; /* in that capsule */
     PyObject *as_tensor;               /* set once, by an attribute; or NULL */
     PyObject *weakrefs;

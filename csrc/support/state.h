@@ -23,7 +23,7 @@
 /* Strong references. */
 #define AD_STATE_OBJECTS(X)                                                   \
     X(array_type)                                                             \
-    X(ndarray_type)      /* NULL: see protocol/ndarray.h */                   \
+    X(ndarray_type)      /* NULL: see protocol/numpy.h */                     \
     X(numpy_descriptors) /* a tuple */                                        \
     X(torch_descriptors) /* a tuple: requires_grad, is_neg, is_conj */        \
     X(array_stream_type)                                                      \
@@ -72,7 +72,7 @@ typedef struct ad_type_slot {
     bool is_column;             /* of a library of columns: Arrow first */
     bool is_polars;             /* its Arrow data may be Python objects */
     bool is_nanoarrow;          /* see ad_arrow_check_nanoarrow */
-    bool has_numpy_block;       /* pandas.Series, see pandas_block.c */
+    bool has_numpy_block;       /* pandas.Series, see numpy.c */
     bool has_array_method;      /* __array__: it may have several dimensions */
     const ad_dl_exchange_api *exchange_api; /* of this very type, or NULL */
 } ad_type_slot;

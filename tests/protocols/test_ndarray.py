@@ -158,7 +158,7 @@ def test_an_array_of_a_tensor_that_others_hold_has_a_node_of_its_own():
 
 
 def test_the_layout_is_that_of_numpys_header():
-    """csrc/protocol/ndarray.h, for both versions of the API."""
+    """csrc/protocol/numpy.h, for both versions of the API."""
     array = ("data", "nd", "dimensions", "strides", "descr", "flags")
     equal = {
         "NPY_ARRAY_ALIGNED": "AD_NUMPY_ALIGNED",
@@ -170,7 +170,7 @@ def test_the_layout_is_that_of_numpys_header():
         source = [
             f"#define NPY_TARGET_VERSION {version}",
             "#include <Python.h>",
-            '#include "protocol/ndarray.h"',
+            '#include "protocol/numpy.h"',
             "#include <numpy/ndarraytypes.h>",
             *(f'_Static_assert({a} == {b}, "{a}");' for a, b in equal.items()),
         ]

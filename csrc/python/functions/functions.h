@@ -1,10 +1,9 @@
 /* python/: the public types and functions, and the module.
  *
- * types/ has one heap type per file, functions/ the functions of the module,
- * streams/ the stream sources that read Python objects. The code here parses
- * arguments, calls the layers below and wraps the result; it decides nothing
- * about memory. The GIL is held. Objects are immutable, except streams, which
- * admit one reader at a time.
+ * types/ has one heap type per file, functions/ the functions of the module.
+ * The code here parses arguments, calls the layers below and wraps the result;
+ * it decides nothing about memory. The GIL is held. Objects are immutable,
+ * except streams, which admit one reader at a time.
  */
 
 /* The types and functions of the module, and helpers that methods share. */
@@ -60,11 +59,6 @@ PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
 
 /* --- pickles ------------------------------------------------------------- */
 
-/* (format, name, metadata, flags, children, dictionary), or NULL with an
- * exception. */
-PyObject *ad_schema_parts(ad_state *state, const struct ArrowSchema *node);
-/* A validated schema of such parts. Returns 0, or -1 with an exception. */
-int ad_schema_of_parts(ad_state *state, PyObject *parts, ad_schema *out);
 /* For _pickle.py. */
 PyObject *ad_function_parts(PyObject *module, PyObject *value);
 PyObject *ad_function_array_of_parts(PyObject *module, PyObject *args);
@@ -139,12 +133,6 @@ int ad_imported_as_tensor(ad_state *state, ad_imported *imported,
 int ad_import_tensor(ad_state *state, PyObject *object,
                      const ad_request *request, uint32_t among,
                      ad_tensor_options *options, ad_imported *out);
-
-/* Write `value` as one element of `dtype` into `element` (16 bytes). -1 with
- * TypeError for a value of the wrong kind, OverflowError for one that does not
- * fit, ValueError for a dtype that cannot be filled. */
-int ad_fill_element(PyObject *value, ad_dl_dtype dtype,
-                    unsigned char *element);
 
 /* --- conversion ---------------------------------------------------------- */
 

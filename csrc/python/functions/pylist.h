@@ -1,5 +1,5 @@
 /* The rows of a host array, and the elements of a host tensor, as Python
- * objects: what the files pylist*.c share.
+ * objects: a reader, and the values of types without children.
  *
  * A column has one reader for each node of its tree. A reader gets ready when
  * its first row is read, so that what no row refers to is never looked at. The
@@ -18,16 +18,13 @@
 #define AD_PYLIST_WHERE                                                       \
     ", or that of the .children or the .dictionary which holds the values"
 
-/* Values between two looks at signals and at other threads. */
-#define AD_PYLIST_CHUNK 65536
-
 typedef struct ad_pylist {
     ad_state *state;
     int64_t n_rows;     /* that the caller asked for */
     int64_t n_made;     /* values since the last look at signals */
     int64_t n_unstored; /* values without bytes of their own, so far */
     bool is_collecting; /* the garbage collector is on */
-    PyObject **hidden;  /* from it, see ad_pylist_complete */
+    PyObject **hidden;  /* from it, see complete() */
     size_t n_hidden;
     size_t capacity;
 } ad_pylist;
@@ -65,45 +62,11 @@ struct ad_pylist_reader {
                          value of a number, or NULL */
     PyObject *names;  /* structs: a tuple */
     ad_pylist_tensor *tensor; /* fixed-size lists with a shape */
-    int64_t n_unstored;       /* ad_pylist_count_unstored */
+    int64_t n_unstored;       /* count_per_row() */
     int64_t run;              /* run ends: the last run that was read ... */
     int64_t run_begin;        /* ... and its first row */
     ad_type type;
 };
-
-/* Calls fill(), in pieces between which the main thread runs signal
- * handlers. */
-int ad_pylist_fill_long(ad_pylist_reader *self, int64_t row, int64_t n,
-                        PyObject **out);
-
-static inline int
-ad_pylist_read(ad_pylist_reader *self, int64_t row, int64_t n, PyObject **out)
-{
-    self->list->n_made += n;
-    return self->list->n_made < AD_PYLIST_CHUNK
-               ? self->fill(self, row, n, out)
-               : ad_pylist_fill_long(self, row, n, out);
-}
-
-/* A new list of rows of `self`, or NULL with an exception. */
-PyObject *ad_pylist_of(ad_pylist_reader *self, int64_t row, int64_t n);
-
-/* The nested lists of a tensor, one level for each dimension from `level` on;
- * of no dimension the value itself. `first` is the row of its first value.
- * NULL with an exception. */
-PyObject *ad_pylist_of_tensor(ad_pylist_reader *values,
-                              const ad_pylist_tensor *tensor, int32_t level,
-                              int64_t first);
-
-/* Other code can find each object that the garbage collector tracks, and must
- * find none with empty places: a new list is untracked until it is complete.
- *
- * Pass on a container that is a part of the result and complete. With the
- * collector on, it is tracked only when the whole result is there, since a
- * collector that runs again and again while millions of containers are made
- * takes more time than all else. Returns `object`, or NULL with an exception,
- * and then the reference is gone. */
-PyObject *ad_pylist_complete(ad_pylist *list, PyObject *object);
 
 static inline bool
 ad_pylist_is_null(const ad_pylist_reader *self, int64_t row)
@@ -111,23 +74,9 @@ ad_pylist_is_null(const ad_pylist_reader *self, int64_t row)
     return self->validity != NULL && !ad_bitmap_get(self->validity, row);
 }
 
-/* Make the readers of the children and of the dictionary. 0, or -1 with an
- * exception. */
-int ad_pylist_open_below(ad_pylist_reader *self);
-
-/* Count the values without bytes of their own that each row has, before
- * rows are refused for them. 0, or -1 with an exception. */
-int ad_pylist_count_unstored(ad_pylist_reader *self);
-
-/* Refuse `n` rows of `self` with ExchangeError if they, and all that came
- * before, are more values without bytes than memory can hold. 0, or -1. */
-int ad_pylist_refuse_too_many(ad_pylist_reader *self, int64_t n);
-
-/* Get a reader of this kind of type ready, and set its fill(). 0, or -1 with an
- * exception. */
-int ad_pylist_open_values(ad_pylist_reader *self); /* pylist_values.c */
-int ad_pylist_open_nested(ad_pylist_reader *self); /* pylist_nested.c */
-int ad_pylist_open_dictionary(ad_pylist_reader *self);
+/* Get a reader of a type without children ready, and set its fill(). 0, or -1
+ * with an exception. */
+int ad_pylist_open_values(ad_pylist_reader *self);
 
 /* Raise InvalidArrowError, with the path of the node and the row. An import
  * checks the structure of arrays, not each row. Returns -1. */

@@ -1,11 +1,82 @@
-/* Rows of types without children: numbers, text, bytes, times. */
+/* Rows of types without children: numbers, text, bytes, times; and the errors of
+ * all rows. */
 #include "python/functions/pylist.h"
 
 #include <math.h>
+#include <stdarg.h>
 
 #include "base/unaligned.h"
 #include "base/utf8.h"
 #include "support/py_call.h"
+
+/* --- errors -------------------------------------------------------------- */
+
+/* Write the path to *err, and "row 2 (7 in its buffers)" to its message. */
+static void
+describe_row(const ad_pylist_reader *self, int64_t row, ad_error *err)
+{
+    int64_t offset = self->array.offset;
+    ad_fail(err, AD_ERR_ARROW, NULL, NULL, "row %lld",
+            (long long)(row - offset));
+    if (offset != 0) {
+        size_t n = strlen(err->message);
+        PyOS_snprintf(err->message + n, sizeof(err->message) - n,
+                      " (%lld in its buffers)", (long long)row);
+    }
+    for (; self->parent != NULL; self = self->parent) {
+        if (self->index < 0) {
+            ad_error_path_prepend(err, "dictionary");
+        } else {
+            ad_error_path_prepend(err, "children[%lld]",
+                                  (long long)self->index);
+        }
+    }
+}
+
+int
+ad_pylist_malformed(const ad_pylist_reader *self, int64_t row,
+                    const char *format, ...)
+{
+    ad_error err;
+    va_list args;
+    describe_row(self, row, &err);
+    size_t n = strlen(err.message);
+    n += (size_t)PyOS_snprintf(err.message + n, sizeof(err.message) - n, ": ");
+    va_start(args, format);
+    PyOS_vsnprintf(err.message + n, sizeof(err.message) - n, format, args);
+    va_end(args);
+    ad_raise(self->list->state, &err);
+    return -1;
+}
+
+int
+ad_pylist_name_row(const ad_pylist_reader *self, int64_t row)
+{
+    ad_error err;
+    describe_row(self, row, &err);
+    ad_prefix_exception("%s%s%s: ", err.path, err.path[0] != '\0' ? ": " : "",
+                        err.message);
+    return -1;
+}
+
+int
+ad_pylist_read_extension(const ad_pylist_reader *self, ad_extension *out)
+{
+    ad_error err;
+    ad_status status = ad_extension_read(self->array.schema.node, out, &err);
+    return ad_raise_status(self->list->state, status, &err);
+}
+
+int
+ad_pylist_no_value(ad_dl_dtype dtype, const char *instead)
+{
+    char name[AD_DTYPE_NAME_SIZE];
+    PyErr_Format(PyExc_NotImplementedError, "no Python value for %s; use %s",
+                 ad_dtype_format(dtype, name), instead);
+    return -1;
+}
+
+/* --- numbers ------------------------------------------------------------- */
 
 typedef float any_float __attribute__((may_alias, aligned(1)));
 typedef double any_double __attribute__((may_alias, aligned(1)));
@@ -17,8 +88,6 @@ typedef struct complex64 {
 typedef struct complex128 {
     double real, imaginary;
 } __attribute__((may_alias, packed)) complex128;
-
-/* --- numbers ------------------------------------------------------------- */
 
 /* What is no finite number. */
 typedef enum specials {

@@ -8,7 +8,6 @@
 #include "support/errors.h"
 #include "support/py_stream.h"
 #include "python/functions/functions.h"
-#include "python/streams/iterable_source.h"
 
 /* The members change with the lock of the object only. What is between
  * begin_call() and end_call() is the only user of `rules`, `is_started`,

@@ -1,4 +1,4 @@
-#include "python/types/common_getters.h"
+#include "python/types/types.h"
 
 #include <string.h>
 

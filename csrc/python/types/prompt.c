@@ -1,12 +1,11 @@
 /* repr() and HTML of Array, and what the other types need for theirs. The
  * values are formatted by arrowdev/_repr.py. */
-#include "python/types/prompt.h"
+#include "python/types/types.h"
 
 #include <string.h>
 
 #include "base/process.h"
 #include "model/type.h"
-#include "python/types/common_getters.h"
 #include "support/errors.h"
 #include "support/py_call.h"
 #include "support/shown.h"

@@ -6,8 +6,7 @@
 #include "support/errors.h"
 #include "support/shown.h"
 #include "python/functions/functions.h"
-#include "python/types/prompt.h"
-#include "python/types/common_getters.h"
+#include "python/types/types.h"
 
 static inline ad_schema
 schema_of(PyObject *self)

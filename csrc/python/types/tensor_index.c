@@ -1,5 +1,5 @@
 /* Views: tensor[...], which is NumPy's basic indexing, and permute(). */
-#include "python/types/tensor_index.h"
+#include "python/types/types.h"
 
 #include <inttypes.h>
 

@@ -3,8 +3,8 @@
  * memory. Every field is read or refused, and ad_tensor_check validates the
  * result before its use.
  */
-#ifndef AD_PROTOCOL_INTERFACE_IMPORT_H
-#define AD_PROTOCOL_INTERFACE_IMPORT_H
+#ifndef AD_PROTOCOL_ARRAY_INTERFACE_H
+#define AD_PROTOCOL_ARRAY_INTERFACE_H
 
 #include "protocol/protocol.h"
 
@@ -46,7 +46,7 @@ struct ad_interface_rules {
     /* Host memory: the elements are readable, so that the other byte order and
      * times with NaT are supported. */
     bool is_host;
-    /* The field `mask` is supported, see ad_interface_add_mask, and so are
+    /* The field `mask` is supported, an array with those nulls, and so are
      * elements of one bit, which a mask may have. */
     bool has_mask;
     /* Device memory only: the default device type, the traits of which an
@@ -98,13 +98,6 @@ ad_import_result ad_interface_import(const ad_protocol *self, ad_state *state,
                                      const ad_request *request,
                                      ad_imported *out);
 
-/* Gets and reads the dict of `object`. On AD_IMPORT_DONE the caller must call
- * ad_interface_clear. */
-ad_import_result ad_interface_read(ad_state *state, PyObject *object,
-                                   const ad_interface_rules *rules,
-                                   bool is_mask, ad_interface *out);
-void ad_interface_clear(ad_interface *in);
-
 /* Reads an int (or an object with __index__) that is at least `least`. `field`
  * is its name. Returns 0, or -1 with ExchangeError. */
 int ad_interface_int(ad_state *state, const char *origin, const char *field,
@@ -133,23 +126,7 @@ ad_import_result ad_interface_believe_device(ad_state *state, PyObject *object,
                                              const ad_interface *in,
                                              ad_device *out);
 
-/* --- bits and masks (interface_mask.c) ----------------------------------- */
-
-/* For a dict with is_bits: *out, the tensor of the bytes, becomes a column of
- * bools over them. On failure *out is cleared. */
-ad_import_result ad_interface_take_bits(ad_state *state,
-                                        const ad_interface *in,
-                                        ad_imported *out);
-
-/* The last step of an import: if the dict `in` has a mask, *out becomes an
- * array with those nulls, whose sync covers data and mask. On failure, which
- * is final, *out is cleared. */
-ad_import_result ad_interface_add_mask(ad_state *state,
-                                       const ad_request *request,
-                                       const ad_interface *in,
-                                       ad_imported *out);
-
-/* --- export (interface_export.c) ----------------------------------------- */
+/* --- export -------------------------------------------------------------- */
 
 /* The getter of the attribute of a Tensor, Buffer or Array; the closure is the
  * ad_interface_rules. */
@@ -168,4 +145,4 @@ PyObject *ad_interface_unavailable(const ad_interface_rules *rules,
 PyObject *ad_interface_failed(ad_state *state, const ad_interface_rules *rules,
                               const ad_error *err);
 
-#endif /* AD_PROTOCOL_INTERFACE_IMPORT_H */
+#endif /* AD_PROTOCOL_ARRAY_INTERFACE_H */

@@ -1,13 +1,151 @@
-/* Arrow arrays as pairs of capsules: __arrow_c_device_array__,
- * __arrow_c_array__, and a bare pair; __arrow_c_schema__ on export; and the
- * requested_schema of arrays and streams, as producer. */
+/* Arrow by capsules: arrays as pairs, from __arrow_c_device_array__,
+ * __arrow_c_array__ and as they are; streams, of which an import makes one
+ * array; __arrow_c_schema__ on export; and requested_schema, as consumer and as
+ * producer. ArrayStream, which reads a stream batch by batch, is in
+ * python/types/array_stream_type.c. */
 #include "protocol/arrow.h"
 
+#include <errno.h>
+
+#include "base/text.h"
+#include "compute/concat.h"
 #include "model/extension.h"
 #include "model/schema_cast.h"
-#include "base/text.h"
+#include "support/py_call.h"
+#include "support/py_stream.h"
 
-/* --- import -------------------------------------------------------------- */
+/* --- requested_schema, as consumer --------------------------------------- */
+
+static PyObject *
+call_with_schema(ad_state *state, PyObject *object, PyObject *name,
+                 ad_schema schema)
+{
+    PyObject *capsule = ad_schema_capsule(state, schema);
+    if (capsule == NULL) {
+        return NULL;
+    }
+    PyObject *args[] = {object, capsule};
+    PyObject *kwnames = PyTuple_Pack(1, AD_STR(state, requested_schema));
+    PyObject *result = NULL;
+    if (kwnames != NULL) {
+        result = PyObject_VectorcallMethod(name, args, 1, kwnames);
+        Py_DECREF(kwnames);
+    }
+    Py_DECREF(capsule);
+    return result;
+}
+
+/* Fills *out with the schema of a stream that nobody has taken yet. False if
+ * there is none: the import says why. */
+static bool
+read_schema(PyObject *capsule, bool is_device, struct ArrowSchema *out)
+{
+    ad_stream_struct stream;
+    int code = EINVAL;
+    if (!ad_stream_struct_borrow(capsule, is_device, &stream)) {
+        return false;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    if (is_device && stream.device.get_schema != NULL) {
+        code = stream.device.get_schema(&stream.device, out);
+    } else if (!is_device && stream.host.get_schema != NULL) {
+        code = stream.host.get_schema(&stream.host, out);
+    }
+    Py_END_ALLOW_THREADS
+    ad_stream_struct_give_back(capsule, &stream);
+    return code == 0;
+}
+
+/* Sets *out to what is to be asked for, see ad_schema_cast_request(). An
+ * answer without a valid schema is left to the import, which says what is
+ * wrong with it. -1 with an exception. */
+static int
+find_request(ad_state *state, PyObject *answer, ad_schema wanted,
+             ad_schema *out)
+{
+    const char *schema_name = ad_capsule_name(AD_CAPSULE_SCHEMA);
+    struct ArrowSchema storage = {.release = NULL};
+    struct ArrowSchema *own = NULL;
+    PyObject *capsule = PyTuple_Check(answer) && PyTuple_GET_SIZE(answer) == 2
+                            ? PyTuple_GET_ITEM(answer, 0)
+                            : answer;
+    if (read_schema(answer, true, &storage) ||
+        read_schema(answer, false, &storage)) {
+        own = &storage;
+    }
+    ad_status status = AD_OK;
+    ad_error err;
+    Py_BEGIN_CRITICAL_SECTION(capsule);
+    if (capsule != answer && PyCapsule_IsValid(capsule, schema_name)) {
+        own = PyCapsule_GetPointer(capsule, schema_name);
+    }
+    if (own != NULL && ad_schema_validate(own, &err) == AD_OK) {
+        status = ad_schema_cast_request(own, wanted.node, out, &err);
+    }
+    Py_END_CRITICAL_SECTION();
+    if (storage.release != NULL) {
+        storage.release(&storage);
+    }
+    return ad_raise_status(state, status, &err);
+}
+
+/* Producers match the fields of a type by name, and make nulls of fields that
+ * they do not have. So the type of the data themselves is looked at first: new
+ * names are put on after the import, by position. */
+static PyObject *
+call_for_fields(ad_state *state, PyObject *object, PyObject *name,
+                ad_schema wanted)
+{
+    ad_schema request = {0};
+    PyObject *answer = PyObject_CallMethodNoArgs(object, name);
+    if (answer == NULL || find_request(state, answer, wanted, &request) < 0) {
+        Py_XDECREF(answer);
+        return NULL;
+    }
+    if (request.node == NULL) {
+        return answer;
+    }
+    PyObject *other = call_with_schema(state, object, name, request);
+    ad_schema_unref(request);
+    if (other == NULL && !ad_exception_is_final(state)) {
+        PyErr_Clear();
+        return answer;
+    }
+    PyObject *saved = ad_py_take_exception();
+    Py_DECREF(answer);
+    ad_py_restore_exception(saved);
+    return other;
+}
+
+PyObject *
+ad_arrow_call(ad_state *state, PyObject *object, int method,
+              const ad_request *request)
+{
+    PyObject *name = state->strings[method];
+    if (request->schema.node != NULL) {
+        if (ad_schema_cast_has_fields(request->schema.node)) {
+            return call_for_fields(state, object, name, request->schema);
+        }
+        PyObject *result =
+            call_with_schema(state, object, name, request->schema);
+        if (result != NULL || ad_exception_is_final(state)) {
+            return result;
+        }
+        PyErr_Clear();
+    }
+    return PyObject_CallMethodNoArgs(object, name);
+}
+
+int
+ad_arrow_check_nanoarrow(PyObject *object)
+{
+    PyObject *result =
+        ad_call_helper("_convert", "require_no_views", &object, 1);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
+/* --- import of an array -------------------------------------------------- */
 
 /* With the locks of both capsules. */
 static inline ad_import_result
@@ -63,9 +201,9 @@ import_pair(ad_state *state, PyObject *pair, ad_capsule_kind kind,
 }
 
 static ad_import_result
-import_by_method(const ad_protocol *self, ad_state *state, PyObject *object,
-                 const ad_type_slot *slot, const ad_request *request,
-                 ad_imported *out)
+import_array(const ad_protocol *self, ad_state *state, PyObject *object,
+             const ad_type_slot *slot, const ad_request *request,
+             ad_imported *out)
 {
     if (slot->is_nanoarrow && ad_arrow_check_nanoarrow(object) < 0) {
         return AD_IMPORT_FAILED;
@@ -115,7 +253,89 @@ import_capsules(const ad_protocol *self, ad_state *state, PyObject *object,
                        "pair of capsules", &out->array);
 }
 
-/* --- requested_schema ---------------------------------------------------- */
+/* --- import of a stream -------------------------------------------------- */
+
+ad_status
+ad_array_stream_join(ad_array_stream *stream, bool may_copy, ad_array *out,
+                     ad_error *err)
+{
+    ad_schema schema = ad_array_stream_schema(stream);
+    ad_array *batches;
+    size_t n;
+    AD_RETURN_IF_ERR(ad_array_stream_collect(stream, &batches, &n, err));
+    ad_status status = AD_OK;
+    if (n == 0) {
+        status = ad_array_empty(schema, out, err);
+    } else if (n == 1) {
+        *out = batches[0];
+        batches[0] = (ad_array){0};
+    } else if (may_copy) {
+        status = ad_concat(schema, batches, n, out, err);
+    } else {
+        status =
+            ad_fail(err, AD_ERR_EXCHANGE, "chunks",
+                    "leave copy=False out, or read them one by one with "
+                    "arrowdev.array_stream()",
+                    "the stream has %zu chunks, which become one array only "
+                    "by a copy",
+                    n);
+    }
+    ad_array_list_free(batches, n);
+    return status;
+}
+
+/* Runs without the GIL: the callbacks are foreign code that may block or take
+ * it. */
+static ad_import_result
+read_stream(ad_state *state, const ad_stream_struct *steal, bool may_copy,
+            ad_array *out)
+{
+    ad_error err;
+    ad_array_stream *stream = NULL;
+    ad_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = ad_stream_struct_import(steal, &stream, &err);
+    if (status == AD_OK) {
+        status = ad_array_stream_join(stream, may_copy, out, &err);
+    }
+    Py_END_ALLOW_THREADS
+    if (status != AD_OK) {
+        ad_array_stream_raise(state, stream, &err);
+    }
+    ad_array_stream_unref(stream);
+    return status == AD_OK ? AD_IMPORT_DONE : AD_IMPORT_FAILED;
+}
+
+static ad_import_result
+import_stream(const ad_protocol *self, ad_state *state, PyObject *object,
+              const ad_type_slot *slot, const ad_request *request,
+              ad_imported *out)
+{
+    if (slot->is_nanoarrow && ad_arrow_check_nanoarrow(object) < 0) {
+        return AD_IMPORT_FAILED;
+    }
+    PyObject *capsule = ad_arrow_call(state, object, self->attribute, request);
+    if (capsule == NULL) {
+        return ad_import_exception(state);
+    }
+    ad_capsule_kind kind = self->attribute == AD_STR_arrow_c_device_stream
+                               ? AD_CAPSULE_DEVICE_STREAM
+                               : AD_CAPSULE_STREAM;
+    ad_import_result result = AD_IMPORT_FAILED;
+    char origin[AD_ORIGIN_SIZE];
+    ad_stream_struct taken;
+    if (ad_stream_struct_take(state, capsule, kind,
+                              ad_origin(self->name, object, origin),
+                              &taken) == 0) {
+        out->is_array = true;
+        result = read_stream(state, &taken, request->copy != AD_COPY_NEVER,
+                             &out->array);
+    }
+    Py_DECREF(capsule);
+    return result;
+}
+
+/* --- requested_schema, as producer --------------------------------------- */
 
 int
 ad_arrow_parse(ad_state *state, const char *function, bool ignores_none,
@@ -356,6 +576,37 @@ export_pair(ad_state *state, const ad_array *array, ad_capsule_kind kind,
     return pair;
 }
 
+PyObject *
+ad_array_stream_export(ad_state *state, ad_array_stream *stream,
+                       ad_capsule_kind kind)
+{
+    struct ArrowDeviceArrayStream *device = NULL;
+    struct ArrowArrayStream *host = NULL;
+    ad_error err;
+    ad_status status =
+        kind == AD_CAPSULE_DEVICE_STREAM
+            ? ad_array_stream_export_device(stream, &device, &err)
+            : ad_array_stream_export_host(stream, &host, &err);
+    if (status != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return ad_capsule_new(kind, device != NULL ? (void *)device : host);
+}
+
+/* A capsule of `kind` with this array as the only batch of a stream. */
+static PyObject *
+export_as_stream(ad_state *state, const ad_array *array, ad_capsule_kind kind)
+{
+    ad_array_stream *stream;
+    ad_error err;
+    if (ad_array_stream_from_array(array, &stream, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    PyObject *capsule = ad_array_stream_export(state, stream, kind);
+    ad_array_stream_unref(stream);
+    return capsule;
+}
+
 /* Exports for a requested schema, or for none. */
 static PyObject *
 export_requested(ad_state *state, const ad_array *array, PyObject *requested,
@@ -376,7 +627,7 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
     }
     PyObject *result =
         kind == AD_CAPSULE_STREAM || kind == AD_CAPSULE_DEVICE_STREAM
-            ? ad_arrow_export_as_stream(state, array, kind)
+            ? export_as_stream(state, array, kind)
             : export_pair(state, array, kind, object);
     if (is_other) {
         ad_array_clear(&answer);
@@ -384,9 +635,12 @@ export_requested(ad_state *state, const ad_array *array, PyObject *requested,
     return result;
 }
 
-PyObject *
-ad_arrow_export(PyObject *self, const char *function, ad_capsule_kind kind,
-                PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
+/* Exports an Array (or a Tensor, as a device array) as capsules of `kind`, as
+ * the method `function` is asked to. A struct without an event waits for the
+ * data. */
+static PyObject *
+export_object(PyObject *self, const char *function, ad_capsule_kind kind,
+              PyObject *const *args, Py_ssize_t n_args, PyObject *kwnames)
 {
     ad_state *state = ad_state_of(self);
     bool is_host = kind == AD_CAPSULE_ARRAY || kind == AD_CAPSULE_STREAM;
@@ -424,11 +678,22 @@ export_device_array(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
         ad_array_object *object = (ad_array_object *)self;
         return export_pair(object->state, &object->array, kind, object);
     }
-    return ad_arrow_export(self, "__arrow_c_device_array__()", kind, args,
-                           n_args, kwnames);
+    return export_object(self, "__arrow_c_device_array__()", kind, args,
+                         n_args, kwnames);
 }
 
-AD_ARROW_EXPORT(array, AD_CAPSULE_ARRAY)
+/* Defines export_<tag>, the method __arrow_c_<tag>__. */
+#define DEFINE_EXPORT(tag, kind)                                              \
+    static PyObject *export_##tag(PyObject *self, PyObject *const *args,      \
+                                  Py_ssize_t n_args, PyObject *kwnames)       \
+    {                                                                         \
+        return export_object(self, "__arrow_c_" #tag "__()", kind, args,      \
+                             n_args, kwnames);                                \
+    }
+
+DEFINE_EXPORT(array, AD_CAPSULE_ARRAY)
+DEFINE_EXPORT(device_stream, AD_CAPSULE_DEVICE_STREAM)
+DEFINE_EXPORT(stream, AD_CAPSULE_STREAM)
 
 static PyObject *
 export_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -442,6 +707,8 @@ export_schema(PyObject *self, PyObject *Py_UNUSED(ignored))
     ad_array_clear(&array);
     return result;
 }
+
+/* --- the methods --------------------------------------------------------- */
 
 static const PyMethodDef device_array_methods[] = {
     {"__arrow_c_device_array__", AD_METHOD(export_device_array),
@@ -472,8 +739,10 @@ static PyMethodDef host_array_method = {
     "Export host memory as a pair of capsules (\"arrow_schema\", "
     "\"arrow_array\")."};
 
-PyObject *
-ad_arrow_host_method(PyObject *self, void *closure)
+/* The getter of an Array's method that needs host memory. The closure is the
+ * PyMethodDef. */
+static PyObject *
+host_method(PyObject *self, void *closure)
 {
     PyMethodDef *method = closure;
     if (ad_array_offers_host(ad_state_of(self), self, method->ml_name) < 0) {
@@ -483,7 +752,7 @@ ad_arrow_host_method(PyObject *self, void *closure)
 }
 
 static const PyGetSetDef host_array_getset[] = {
-    {"__arrow_c_array__", ad_arrow_host_method, NULL,
+    {"__arrow_c_array__", host_method, NULL,
      "Method that exports host memory as a pair of capsules "
      "(\"arrow_schema\", \"arrow_array\"); AttributeError where the memory "
      "is not the host's.",
@@ -491,10 +760,35 @@ static const PyGetSetDef host_array_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+static const PyMethodDef device_stream_methods[] = {
+    {"__arrow_c_device_stream__", AD_METHOD(export_device_stream),
+     "__arrow_c_device_stream__($self, requested_schema=None, **kwargs)\n"
+     "--\n\n"
+     "Export as a capsule \"arrow_device_array_stream\" that gives this\n"
+     "array once.\n\nSource: Arrow PyCapsule interface, \"Device support\"."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef stream_method = {
+    "__arrow_c_stream__", AD_METHOD(export_stream),
+    "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
+    "Export host memory as a capsule \"arrow_array_stream\" that gives this\n"
+    "array once."};
+
+static const PyGetSetDef stream_getset[] = {
+    {"__arrow_c_stream__", host_method, NULL,
+     "Method that exports host memory as a capsule \"arrow_array_stream\" of "
+     "one array; AttributeError if the memory is not host memory.",
+     &stream_method},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* --- the protocols ------------------------------------------------------- */
+
 const ad_protocol ad_protocol_arrow_device_array = {
     .name = "__arrow_c_device_array__",
     .attribute = AD_STR_arrow_c_device_array,
-    .import = import_by_method,
+    .import = import_array,
     .array_methods = device_array_methods,
     .tensor_methods = device_array_methods,
 };
@@ -502,7 +796,7 @@ const ad_protocol ad_protocol_arrow_device_array = {
 const ad_protocol ad_protocol_arrow_array = {
     .name = "__arrow_c_array__",
     .attribute = AD_STR_arrow_c_array,
-    .import = import_by_method,
+    .import = import_array,
     .array_getset = host_array_getset,
 };
 
@@ -511,4 +805,18 @@ const ad_protocol ad_protocol_capsules = {
     .attribute = -1,
     .probe = probe_capsules,
     .import = import_capsules,
+};
+
+const ad_protocol ad_protocol_arrow_device_stream = {
+    .name = "__arrow_c_device_stream__",
+    .attribute = AD_STR_arrow_c_device_stream,
+    .import = import_stream,
+    .array_methods = device_stream_methods,
+};
+
+const ad_protocol ad_protocol_arrow_stream = {
+    .name = "__arrow_c_stream__",
+    .attribute = AD_STR_arrow_c_stream,
+    .import = import_stream,
+    .array_getset = stream_getset,
 };

@@ -6,8 +6,8 @@
  * table of that version names; any other array goes through the buffer
  * protocol.
  */
-#ifndef AD_PROTOCOL_NDARRAY_H
-#define AD_PROTOCOL_NDARRAY_H
+#ifndef AD_PROTOCOL_NUMPY_H
+#define AD_PROTOCOL_NUMPY_H
 
 #include "model/array.h"
 #include "model/tensor.h"
@@ -68,4 +68,4 @@ bool ad_ndarray_describe(const ad_state *state, PyObject *object,
  * -1 with MemoryError. */
 int ad_ndarray_column(const ad_state *state, PyObject *object, ad_array *out);
 
-#endif /* AD_PROTOCOL_NDARRAY_H */
+#endif /* AD_PROTOCOL_NUMPY_H */
