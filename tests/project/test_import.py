@@ -28,6 +28,7 @@ GPU_LIBRARIES = (
 
 IMPORT = """
 import sys, time
+sys.path.insert(0, sys.argv[1])
 before = set(sys.modules)
 start = time.process_time()  # that of others does not count
 import arrowdev
@@ -98,9 +99,10 @@ def test_extensions_of_two_builds():
 
 
 def import_once():
-    """Runs one import in a fresh isolated interpreter."""
+    """Runs one import, of the package under test, in a fresh isolated interpreter."""
+    here = str(pathlib.Path(arrowdev.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-I", "-c", IMPORT], capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-c", IMPORT, here], capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
     return json.loads(done.stdout)
