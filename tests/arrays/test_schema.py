@@ -240,6 +240,7 @@ def test_str_of_flat_type_is_a_name(type):
         ("fixed_size_binary[-1]", "not known"),
         ("w:-1", "not known"),
         ("list<int32>", "nested.*__arrow_c_schema__"),
+        ("struct", "nested"),
         ("struct<a: int32>", "nested"),
         ("dictionary<values=string>", "nested"),
         ("+s", "children.*pyarrow type"),

@@ -197,6 +197,29 @@ test_release_from_inside_another_call(void)
 /* --- bad batches ------------------------------------------------------------------ */
 
 static void
+test_batch_of_another_device_type(void)
+{
+    fake_producer producer;
+    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
+    CHECK_INT(say_batch(&producer, 1), 0);
+    struct ArrowDeviceArray batch = batch_of(2);
+    batch.device_type = ARROW_DEVICE_EXT_DEV;
+    CHECK_INT(say_task(&producer, batch, NULL), 0);
+    CHECK_INT(say_batch(&producer, 3), 0);
+    expect_batch(consumer, 1);
+    expect_failure(consumer, AD_ERR_ARROW, "batch 2 of the async stream");
+    CHECK_INT(producer.n_cancels, 1);
+    CHECK_INT(live_tasks, 0);
+    CHECK_INT(say_batch(&producer, 4), 0);
+    CHECK_INT(live_tasks, 0);
+    CHECK_INT(say_end(&producer), 0);
+    say_release(&producer);
+    expect_failure(consumer, AD_ERR_ARROW, "is of device type 12");
+    ad_async_consumer_close(consumer);
+    check_nothing_lives();
+}
+
+static void
 test_bad_metadata(void)
 {
     int32_t bad[2] = {-5, 0};
@@ -267,6 +290,7 @@ main(void)
         CHECK_TEST(test_request_that_calls_back),
         CHECK_TEST(test_cancel_that_reports_an_error),
         CHECK_TEST(test_release_from_inside_another_call),
+        CHECK_TEST(test_batch_of_another_device_type),
         CHECK_TEST(test_bad_metadata),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

@@ -190,34 +190,6 @@ done(ad_async_producer *producer, fake_handler *handler, const char *calls)
 /* --- legal -------------------------------------------------------------------- */
 
 static void
-test_requests_add_up(void)
-{
-    fake_handler handler;
-    handler_init(&handler);
-    ad_async_producer *producer = producer_of(&handler);
-    start(producer, AD_ASYNC_READY);
-    send(producer, 1, AD_ASYNC_PENDING);
-    CHECK_STR(handler.calls, "s");
-    struct ArrowAsyncProducer *shown = handler.shown.producer;
-    shown->request(shown, 2);
-    CHECK_STR(handler.calls, "s"); /* never from inside request */
-    CHECK_INT(n_wakes, 1);
-    shown->request(shown, 1);
-    CHECK_INT(n_wakes, 1);
-    for (int i = 1; i <= 3; i++) {
-        send(producer, i, AD_ASYNC_READY);
-    }
-    send(producer, 4, AD_ASYNC_PENDING);
-    shown->request(shown, INT64_MAX);
-    shown->request(shown, INT64_MAX);
-    CHECK_INT(n_wakes, 2);
-    send(producer, 4, AD_ASYNC_READY);
-    CHECK_INT(ad_async_producer_poll(producer), AD_ASYNC_READY);
-    finish(producer);
-    done(producer, &handler, "sttttnr");
-}
-
-static void
 test_request_from_inside_a_task(void)
 {
     fake_handler handler;
@@ -287,21 +259,6 @@ test_error_of_the_source_after_cancel(void)
         AD_OK);
     CHECK_INT(handler.error_code, EIO);
     done(producer, &handler, "ser");
-}
-
-static void
-test_cancel_wakes_a_producer_that_waits(void)
-{
-    fake_handler handler;
-    handler_init(&handler);
-    ad_async_producer *producer = producer_of(&handler);
-    start(producer, AD_ASYNC_READY);
-    CHECK_INT(ad_async_producer_poll(producer), AD_ASYNC_PENDING);
-    handler.shown.producer->cancel(handler.shown.producer);
-    CHECK_INT(n_wakes, 1);
-    CHECK_INT(ad_async_producer_poll(producer), AD_ASYNC_END);
-    finish(producer);
-    done(producer, &handler, "snr");
 }
 
 /* The producer may be waiting for its source instead of for credit. */
@@ -605,13 +562,11 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_requests_add_up),
         CHECK_TEST(test_request_from_inside_a_task),
         CHECK_TEST(test_end_needs_no_request),
         CHECK_TEST(test_close_before_end_fails_stream),
         CHECK_TEST(test_close_after_cancel_is_no_error),
         CHECK_TEST(test_error_of_the_source_after_cancel),
-        CHECK_TEST(test_cancel_wakes_a_producer_that_waits),
         CHECK_TEST(test_the_end_wakes_a_producer_that_has_credit),
         CHECK_TEST(test_options_set_before_start),
         CHECK_TEST(test_struct_lives_as_long_as_a_task),

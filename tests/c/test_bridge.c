@@ -200,6 +200,38 @@ test_handles(void)
 /* --- nulls ---------------------------------------------------------------- */
 
 static void
+test_nulls_on_a_device(void)
+{
+    static const ad_device cuda = {ARROW_DEVICE_CUDA, 0};
+    static const ad_bridge_options ignore = {.copy = AD_COPY_NEVER,
+                                             .nulls = AD_NULLS_IGNORE};
+    ad_tensor_value out;
+    const void *bitmap = (const void *)64; /* faults when read */
+    const void *data = (const void *)128;
+    int64_t fill = 0;
+    ad_bridge_options filling = {.nulls = AD_NULLS_FILL, .fill = &fill};
+    ad_array array = column("l", bitmap, data, 0, 8, -1);
+    array.memory.device = cuda;
+    refuses(&array, &plain, AD_ERR_EXCHANGE, "nulls", "nulls=\"ignore\"");
+    CHECK_HAS(err.message, "may have nulls");
+    CHECK(err.has_device);
+    refuses(&array, &filling, AD_ERR_EXCHANGE, "runtime", "");
+    array.memory.device = AD_CPU;
+    array.null_count = 3;
+    filling.fill = NULL;
+    refuses(&array, &filling, AD_ERR_VALUE, "", "");
+    array.memory.device = cuda;
+    converts(&array, &ignore, &out);
+    ad_tensor_clear(&out.tensor);
+    refuses(&array, &plain, AD_ERR_EXCHANGE, "nulls", "nulls=\"ignore\"");
+    CHECK_HAS(err.message, "3 nulls");
+    array.null_count = 0;
+    converts(&array, &plain, &out);
+    ad_tensor_clear(&out.tensor);
+    ad_array_clear(&array);
+}
+
+static void
 test_fill_lists_of_complex(void)
 {
     /* Two lists of two complex numbers: list 3 is null, and one half of the
@@ -327,6 +359,7 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_a_plain_column_takes_one_allocation),
         CHECK_TEST(test_handles),
+        CHECK_TEST(test_nulls_on_a_device),
         CHECK_TEST(test_fill_lists_of_complex),
         CHECK_TEST(test_fill_of_odd_sizes_is_refused),
         CHECK_TEST(test_fill_follows_the_permutation),

@@ -136,78 +136,6 @@ check_refusal(const refusal *expected, ad_status status, const ad_error *err)
 }
 
 static void
-check_typestr(const char *text, uint8_t code, uint8_t bits)
-{
-    ad_element element = {0};
-    CHECK_INT(ad_dtype_from_typestr(text, &element, NULL), AD_OK);
-    CHECK(ad_dtype_equal(element.dtype, (ad_dl_dtype){code, bits, 1}));
-    CHECK(!element.is_swapped && element.time == NULL);
-}
-
-static void
-test_typestr_is_parsed(void)
-{
-    check_typestr("|b1", AD_DL_BOOL, 8);
-    check_typestr("<f4", AD_DL_FLOAT, 32);
-    check_typestr("|f4", AD_DL_FLOAT, 32);
-    check_typestr("f4", AD_DL_FLOAT, 32);
-    check_typestr("=i8", AD_DL_INT, 64);
-    check_typestr(">u1", AD_DL_UINT, 8);
-    check_typestr("<c16", AD_DL_COMPLEX, 128);
-}
-
-static void
-check_not_plain(const ad_element *element, const char *reason)
-{
-    ad_error err = {0};
-    CHECK_INT(ad_element_require_plain(element, "so", &err), AD_ERR_EXCHANGE);
-    CHECK_STR(err.reason, reason);
-    CHECK_HAS(err.message, "because so");
-}
-
-static void
-test_foreign_byte_order_is_reported(void)
-{
-    static const char *const typestrs[] = {">i4", ">c8", ">f2", ">M8[s]"};
-    static const struct {
-        const char *text;
-        int64_t itemsize;
-    } buffers[] = {{">i", 4}, {"!d", 8}, {">Zf", 8}, {">e", 2}};
-    for (size_t i = 0; i < 4; i++) {
-        ad_element element = {0};
-        CHECK_INT(ad_dtype_from_typestr(typestrs[i], &element, NULL), AD_OK);
-        CHECK(element.is_swapped);
-        check_not_plain(&element, "byteorder");
-        element = (ad_element){0};
-        CHECK_INT(ad_dtype_from_buffer(buffers[i].text, buffers[i].itemsize,
-                                       &element, NULL),
-                  AD_OK);
-        CHECK(element.is_swapped && element.time == NULL);
-        check_not_plain(&element, "byteorder");
-    }
-}
-
-static void
-test_time_units_map_to_arrow_formats(void)
-{
-    static const struct {
-        const char *typestr, *format;
-    } times[] = {
-        {"<M8[s]", "tss:"},  {"<M8[ms]", "tsm:"}, {"=M8[us]", "tsu:"},
-        {"|M8[ns]", "tsn:"}, {"<m8[s]", "tDs"},   {"m8[ms]", "tDm"},
-        {"<m8[us]", "tDu"},  {"<m8[ns]", "tDn"},
-    };
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
-        ad_element element = {0};
-        CHECK_INT(ad_dtype_from_typestr(times[i].typestr, &element, NULL),
-                  AD_OK);
-        CHECK_STR(element.time, times[i].format);
-        CHECK(ad_dtype_equal(element.dtype, (ad_dl_dtype){AD_DL_INT, 64, 1}));
-        check_not_plain(&element, "dtype");
-    }
-}
-
-static void
 test_typestr_refusals(void)
 {
     static const refusal refusals[] = {
@@ -333,11 +261,8 @@ main(void)
         CHECK_TEST(test_unknown_types_are_not_found),
         CHECK_TEST(test_format_names_lanes_and_unknown_types),
         CHECK_TEST(test_names_are_canonical),
-        CHECK_TEST(test_typestr_is_parsed),
         CHECK_TEST(test_typestr_refusals),
         CHECK_TEST(test_buffer_format_is_parsed),
-        CHECK_TEST(test_foreign_byte_order_is_reported),
-        CHECK_TEST(test_time_units_map_to_arrow_formats),
         CHECK_TEST(test_buffer_format_refusals),
         CHECK_TEST(test_buffer_itemsize_must_agree),
     };

@@ -70,54 +70,6 @@ bad(const char *format, const char *item, const char *name, const char *json,
               AD_ERR_ARROW);
 }
 
-/* --- kinds --------------------------------------------------------------- */
-
-static void
-test_kind_is_read_from_the_name(void)
-{
-    ad_extension extension;
-    struct ArrowSchema node = {.format = "i", .release = never_released};
-    CHECK_INT(ad_extension_read(&node, &extension, NULL), AD_OK);
-    CHECK_INT(extension.kind, AD_EXTENSION_NONE);
-    CHECK_INT(good("i", NULL, NULL, NULL).kind, AD_EXTENSION_NONE);
-    CHECK_INT(good("i", NULL, NULL, "{}").kind, AD_EXTENSION_NONE);
-    CHECK_INT(good("i", NULL, "arrow.json", NULL).kind, AD_EXTENSION_OTHER);
-    CHECK_INT(good("i", NULL, "", "").kind, AD_EXTENSION_OTHER);
-    CHECK_INT(good("i", NULL, "arrow.bool88", "").kind, AD_EXTENSION_OTHER);
-    CHECK_INT(good("i", NULL, "arrow.bool", "").kind, AD_EXTENSION_OTHER);
-    int32_t lie = -1;
-    node.metadata = (const char *)&lie;
-    CHECK_INT(ad_extension_read(&node, &extension, NULL), AD_ERR_ARROW);
-}
-
-static void
-test_bool8_needs_int8_storage(void)
-{
-    CHECK_INT(good("c", NULL, "arrow.bool8", "").kind, AD_EXTENSION_BOOL8);
-    CHECK_INT(good("c", NULL, "arrow.bool8", NULL).kind, AD_EXTENSION_BOOL8);
-    bad("C", NULL, "arrow.bool8", "", "instead of int8");
-    bad(NULL, NULL, "arrow.bool8", "", "instead of int8");
-    bad("c", NULL, "arrow.bool8", "{}", "must be empty");
-}
-
-static void
-test_dictionary_storage_is_refused(void)
-{
-    ad_metadata_pair pair = make_pair(AD_EXTENSION_NAME_KEY, "arrow.bool8");
-    char *metadata = NULL;
-    ad_extension extension;
-    ad_error err = {0};
-    CHECK_INT(ad_metadata_build(&pair, 1, &metadata, NULL), AD_OK);
-    struct ArrowSchema values = {.format = "u", .release = never_released};
-    struct ArrowSchema node = {.format = "c",
-                               .metadata = metadata,
-                               .dictionary = &values,
-                               .release = never_released};
-    CHECK_INT(ad_extension_read(&node, &extension, &err), AD_ERR_ARROW);
-    CHECK_HAS(err.message, "with a dictionary");
-    free(metadata);
-}
-
 /* --- arrow.fixed_shape_tensor -------------------------------------------- */
 
 #define TENSOR "arrow.fixed_shape_tensor"
@@ -430,9 +382,6 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_kind_is_read_from_the_name),
-        CHECK_TEST(test_bool8_needs_int8_storage),
-        CHECK_TEST(test_dictionary_storage_is_refused),
         CHECK_TEST(test_fixed_shape_tensor_is_read),
         CHECK_TEST(test_invalid_fixed_shape_tensor_is_refused),
         CHECK_TEST(test_invalid_json_is_refused),

@@ -1,9 +1,6 @@
 /* The engine of the software device, from several threads. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "test_device/engine.h"
@@ -79,60 +76,6 @@ test_not_started(void)
 /* --- queues -------------------------------------------------------------- */
 
 static void
-test_work_waits_for_the_gate(void)
-{
-    uint64_t queue = new_queue(0);
-    uint64_t event = new_event();
-    atomic_int n = 0;
-    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_NOT_READY);
-    CHECK_INT(ad_engine_event_synchronize(event, 20), AD_ENGINE_TIMEOUT);
-    CHECK_INT(ad_engine_queue_query(queue), AD_ENGINE_NOT_READY);
-    CHECK_INT(atomic_load(&n), 0);
-    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_INVALID_VALUE);
-    CHECK_INT(ad_engine_event_synchronize(event, LIMIT), AD_ENGINE_OK);
-    CHECK_INT(atomic_load(&n), 1);
-    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
-    finish(queue);
-}
-
-static void
-test_steps_through_the_gate(void)
-{
-    uint64_t queue = new_queue(0);
-    uint64_t other = new_queue(0);
-    uint64_t event = new_event();
-    atomic_int n = 0;
-    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_INVALID_VALUE);
-    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_hold(other), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_NOT_READY);
-    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_record(event, queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_wait(other, event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_step(other), AD_ENGINE_NOT_READY);
-    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_OK);
-    CHECK_INT(atomic_load(&n), 1);
-    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_NOT_READY);
-    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_step(other), AD_ENGINE_OK);
-    CHECK_INT(atomic_load(&n), 1);
-    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_OK);
-    CHECK_INT(atomic_load(&n), 2);
-    CHECK_INT(ad_engine_queue_step(queue), AD_ENGINE_NOT_READY);
-    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_release(other), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
-    finish(other);
-    finish(queue);
-}
-
-static void
 test_delay(void)
 {
     uint64_t queue = new_queue(0);
@@ -163,63 +106,6 @@ test_delay(void)
 }
 
 static void
-test_queues_wait_for_events_and_queues(void)
-{
-    uint64_t first = new_queue(0);
-    uint64_t second = new_queue(1);
-    uint64_t third = new_queue(1);
-    uint64_t event = new_event();
-    atomic_int n = 0;
-    /* Never recorded: done. */
-    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_wait(second, event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_hold(first), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_enqueue(first, increment, &n), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_record(event, first), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_wait(second, event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_enqueue(second, increment, &n), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_wait_queue(third, second), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_enqueue(third, increment, &n), AD_ENGINE_OK);
-    /* The wait is for what was recorded when it was asked for. */
-    CHECK_INT(ad_engine_event_record(event, third), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_synchronize(third, 20), AD_ENGINE_TIMEOUT);
-    CHECK_INT(ad_engine_synchronize(1, NULL, 20), AD_ENGINE_TIMEOUT);
-    CHECK_INT(atomic_load(&n), 0);
-    CHECK_INT(ad_engine_queue_release(first), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_synchronize(-1, NULL, LIMIT), AD_ENGINE_OK);
-    CHECK_INT(atomic_load(&n), 3);
-    finish(first);
-    finish(second);
-    finish(third);
-}
-
-static void
-test_handles_that_are_none(void)
-{
-    uint64_t queue = new_queue(0);
-    uint64_t event = new_event();
-    CHECK(queue > 2 && queue < INT64_MAX);
-    CHECK_INT(ad_engine_queue_wait(event, event), AD_ENGINE_INVALID_QUEUE);
-    CHECK_INT(ad_engine_queue_wait(queue, queue), AD_ENGINE_INVALID_EVENT);
-    CHECK_INT(ad_engine_queue_wait_queue(queue, 1), AD_ENGINE_INVALID_QUEUE);
-    CHECK_INT(ad_engine_event_record(event, 0), AD_ENGINE_INVALID_QUEUE);
-    CHECK_INT(ad_engine_enqueue(2, increment, NULL), AD_ENGINE_INVALID_QUEUE);
-    CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_destroy(queue), AD_ENGINE_INVALID_QUEUE);
-    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_query(event), AD_ENGINE_INVALID_EVENT);
-    CHECK(!ad_engine_queue_is_live(queue));
-    /* A slot that is used again has another handle. */
-    uint64_t next = new_queue(0);
-    CHECK(next != queue);
-    CHECK(!ad_engine_queue_is_live(queue));
-    CHECK_INT(ad_engine_queue_destroy(next), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_create(2, NULL, NULL, &next),
-              AD_ENGINE_INVALID_DEVICE);
-}
-
-static void
 test_event_addresses(void)
 {
     uint64_t event = new_event();
@@ -232,27 +118,6 @@ test_event_addresses(void)
     CHECK(ad_engine_event_at((const void *)8) == 0);
     CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
     CHECK(ad_engine_event_at(address) == 0);
-}
-
-static void
-test_armed_events(void)
-{
-    uint64_t queue = new_queue(0);
-    uint64_t event = new_event();
-    atomic_int n = 0;
-    CHECK_INT(ad_engine_event_fire(event), AD_ENGINE_INVALID_VALUE);
-    CHECK_INT(ad_engine_event_arm(event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_wait(queue, event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_enqueue(queue, increment, &n), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_synchronize(queue, 20), AD_ENGINE_TIMEOUT);
-    CHECK_INT(ad_engine_event_fire(event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
-    /* Nobody can fire an event that is gone: it counts as fired. */
-    CHECK_INT(ad_engine_event_arm(event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_wait(queue, event), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
-    finish(queue);
-    CHECK_INT(atomic_load(&n), 1);
 }
 
 static void
@@ -307,29 +172,6 @@ test_tags_and_data(void)
 }
 
 /* --- memory -------------------------------------------------------------- */
-
-static void
-test_memory_is_found(void)
-{
-    int tag;
-    void *memory;
-    CHECK_INT(ad_engine_allocate(1, 5000, AD_ENGINE_DEVICE, &tag, &memory),
-              AD_ENGINE_OK);
-    char *base = memory;
-    ad_engine_allocation found;
-    CHECK(ad_engine_find(base + 4999, &found));
-    CHECK(found.base == base && found.nbytes == 5000 && found.device == 1);
-    CHECK(found.kind == AD_ENGINE_DEVICE && found.tag == &tag);
-    CHECK(!ad_engine_find(base + 5000, &found));
-    CHECK(!ad_engine_find(&tag, &found));
-    CHECK(ad_engine_may_touch(base + 1, 4999));
-    CHECK(!ad_engine_may_touch(base + 1, 5000));
-    CHECK(!ad_engine_may_touch(NULL, 1));
-    CHECK_INT(ad_engine_free(base + 1), AD_ENGINE_INVALID_POINTER);
-    CHECK_INT(ad_engine_free(base), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_free(base), AD_ENGINE_INVALID_POINTER);
-    CHECK(!ad_engine_find(base, &found));
-}
 
 static void
 test_addresses_come_back_late(void)
@@ -450,44 +292,6 @@ test_copies_and_fills(void)
 }
 
 static void
-test_a_write_reads_the_host_at_once(void)
-{
-    uint64_t queue = new_queue(0);
-    char *memory = new_memory(8);
-    char host[8] = "1234567";
-    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_write(queue, memory, host, 8), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_write(queue, memory, host, 0), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_write(queue, memory + 1, host, 8),
-              AD_ENGINE_INVALID_POINTER);
-    CHECK_INT(ad_engine_write(1, memory, host, 8), AD_ENGINE_INVALID_QUEUE);
-    memset(host, 0, sizeof(host));
-    CHECK_INT(ad_engine_copy(queue, host, 8, memory, 8, 8, 1), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
-    CHECK_STR(host, "1234567");
-    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
-    finish(queue);
-}
-
-static void
-test_use_after_free_is_found(void)
-{
-    uint64_t queue = new_queue(0);
-    void *memory = new_memory(64);
-    char host[64];
-    CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_copy(queue, host, 64, memory, 64, 64, 1),
-              AD_ENGINE_OK);
-    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_release(queue), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT),
-              AD_ENGINE_ILLEGAL_ADDRESS);
-    ad_engine_reset();
-    finish(queue);
-}
-
-static void
 test_ordered_free(void)
 {
     uint64_t queue = new_queue(0);
@@ -509,44 +313,6 @@ test_ordered_free(void)
     CHECK_INT(host[63], 5);
     CHECK(!ad_engine_may_touch(memory, 64));
     finish(queue);
-}
-
-static void
-read_on_the_host(const char *address)
-{
-    volatile char value = *address;
-    (void)value;
-}
-
-/* 0 where a child can read the byte, else the signal that ended it. */
-static int
-signal_of_reading(const char *address)
-{
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        /* No report of a sanitizer: the signal itself is what is asked. */
-        signal(SIGSEGV, SIG_DFL);
-        read_on_the_host(address);
-        _exit(0);
-    }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-}
-
-static void
-test_the_host_cannot_read(void)
-{
-    char *memory = new_memory(64);
-    void *pinned;
-    CHECK_INT(ad_engine_allocate(0, 64, AD_ENGINE_PINNED, NULL, &pinned),
-              AD_ENGINE_OK);
-    CHECK_INT(signal_of_reading(memory), SIGSEGV);
-    CHECK_INT(signal_of_reading(pinned), 0);
-    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_free(pinned), AD_ENGINE_OK);
-    CHECK_INT(signal_of_reading(pinned), SIGSEGV);
 }
 
 /* --- failures, log, counts ----------------------------------------------- */
@@ -684,99 +450,27 @@ test_nothing_is_left(void)
     CHECK_INT(counts.pending, 0);
 }
 
-/* --- the ends of a process ----------------------------------------------- */
-
-static void
-test_a_child_is_refused(void)
-{
-    uint64_t queue = new_queue(0);
-    uint64_t event = new_event();
-    void *memory = new_memory(8);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        alarm(20);
-        uint64_t other;
-        CHECK_INT(ad_engine_n_devices(), 0);
-        CHECK_INT(ad_engine_start(2), AD_ENGINE_FORKED);
-        CHECK_INT(ad_engine_queue_create(0, NULL, NULL, &other),
-                  AD_ENGINE_FORKED);
-        CHECK_INT(ad_engine_enqueue(queue, fail, NULL), AD_ENGINE_FORKED);
-        CHECK_INT(ad_engine_queue_synchronize(queue, -1), AD_ENGINE_FORKED);
-        CHECK_INT(ad_engine_event_synchronize(event, -1), AD_ENGINE_FORKED);
-        CHECK_INT(ad_engine_fill(queue, memory, 0, 1, 8), AD_ENGINE_FORKED);
-        CHECK_INT(ad_engine_free(memory), AD_ENGINE_FORKED);
-        CHECK(!ad_engine_find(memory, &(ad_engine_allocation){0}));
-        ad_engine_reset();
-        _exit(0);
-    }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK_INT(status, 0);
-    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
-    finish(queue);
-}
-
-static void
-wait_at_exit(void)
-{
-    /* Nothing moves any more, so that an endless wait would never end. */
-    CHECK_INT(ad_engine_synchronize(-1, NULL, -1), AD_ENGINE_TIMEOUT);
-}
-
-/* The last test: main returns with work behind a gate, work that is late, and
- * work that waits for an event. */
-static void
-test_exit_with_pending_work(void)
-{
-    static atomic_int n;
-    uint64_t event = new_event();
-    uint64_t queues[3] = {new_queue(0), new_queue(0), new_queue(0)};
-    CHECK_INT(ad_engine_queue_hold(queues[0]), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_set_delay(queues[1], 3600000000), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_event_record(event, queues[0]), AD_ENGINE_OK);
-    CHECK_INT(ad_engine_queue_wait(queues[2], event), AD_ENGINE_OK);
-    for (int i = 0; i < 3; i++) {
-        CHECK_INT(ad_engine_enqueue(queues[i], increment, &n), AD_ENGINE_OK);
-    }
-    alarm(20);
-}
-
 int
 main(void)
 {
-    /* Before the engine's own handler, so that it runs after it. */
-    atexit(wait_at_exit);
     static const check_test tests[] = {
         CHECK_TEST(test_not_started),
-        CHECK_TEST(test_work_waits_for_the_gate),
-        CHECK_TEST(test_steps_through_the_gate),
         CHECK_TEST(test_delay),
-        CHECK_TEST(test_queues_wait_for_events_and_queues),
-        CHECK_TEST(test_handles_that_are_none),
         CHECK_TEST(test_event_addresses),
-        CHECK_TEST(test_armed_events),
         CHECK_TEST(test_failed_work_is_remembered),
         CHECK_TEST(test_tags_and_data),
-        CHECK_TEST(test_memory_is_found),
         CHECK_TEST(test_addresses_come_back_late),
         CHECK_TEST(test_the_arena_goes_round),
         CHECK_TEST(test_memory_runs_out),
         CHECK_TEST(test_registered_memory),
         CHECK_TEST(test_copies_and_fills),
-        CHECK_TEST(test_a_write_reads_the_host_at_once),
-        CHECK_TEST(test_use_after_free_is_found),
         CHECK_TEST(test_ordered_free),
-        CHECK_TEST(test_the_host_cannot_read),
         CHECK_TEST(test_failures_on_demand),
         CHECK_TEST(test_log),
         CHECK_TEST(test_names_of_statuses),
         CHECK_TEST(test_allocations_that_fail),
         CHECK_TEST(test_many_threads),
         CHECK_TEST(test_nothing_is_left),
-        CHECK_TEST(test_a_child_is_refused),
-        CHECK_TEST(test_exit_with_pending_work),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

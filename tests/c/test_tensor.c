@@ -83,22 +83,6 @@ test_invalid_dimensions_are_refused(void)
 }
 
 static void
-test_64_dimensions_are_accepted(void)
-{
-    int64_t shape[AD_MAX_NDIM];
-    ad_tensor_value out;
-    for (int i = 0; i < AD_MAX_NDIM; i++) {
-        shape[i] = 1 + (i % 32 == 0);
-    }
-    ad_tensor_descriptor descriptor =
-        descriptor_of(U8, AD_MAX_NDIM, shape, NULL);
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(ad_tensor_size(&out.tensor), 4);
-    CHECK_INT(out.tensor.strides[0], 2);
-    CHECK_INT(out.tensor.strides[AD_MAX_NDIM - 1], 1);
-}
-
-static void
 test_overflowing_sizes_are_refused(void)
 {
     int64_t huge = INT64_MAX / 4;
@@ -162,34 +146,6 @@ test_overflowing_strides_are_refused(void)
     CHECK(out.tensor.data == NULL);
 }
 
-static void
-test_strides_without_elements_are_kept(void)
-{
-    static const int64_t kept[][2] = {
-        {0, 0}, {1, 3}, {-7, 0}, {1, INT64_MAX / 64}, {INT64_MAX / 64, -1}};
-    static const int64_t replaced[][2] = {
-        {INT64_MAX / 8, 1},              /* three rows of 8 bytes */
-        {1, INT64_MIN},                  /* has no negative */
-        {INT64_MAX / 16, INT64_MAX / 16} /* their sum */
-    };
-    int64_t shape[] = {3, 0};
-    ad_tensor_value out;
-    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
-        ad_tensor_descriptor descriptor =
-            descriptor_of(I64, 2, shape, kept[i]);
-        CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-        CHECK_INT(out.tensor.strides[0], kept[i][0]);
-        CHECK_INT(out.tensor.strides[1], kept[i][1]);
-    }
-    for (size_t i = 0; i < sizeof(replaced) / sizeof(replaced[0]); i++) {
-        ad_tensor_descriptor descriptor =
-            descriptor_of(I64, 2, shape, replaced[i]);
-        CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-        CHECK_INT(out.tensor.strides[0], 1);
-        CHECK_INT(out.tensor.strides[1], 1);
-    }
-}
-
 /* The sum is an address, though no pointer may be moved by as much. */
 static void
 test_large_byte_offsets(void)
@@ -241,126 +197,6 @@ test_wrapping_addresses_are_refused(void)
     check_refused(&descriptor, "outside the address space");
 }
 
-static void
-test_descriptor_becomes_a_tensor(void)
-{
-    ad_tensor_value out;
-    int64_t shape[] = {5};
-    ad_tensor_descriptor descriptor = descriptor_of(I64, 1, shape, NULL);
-    descriptor.byte_offset = 24;
-    descriptor.memory.readonly = true;
-    descriptor.memory.device = (ad_device){ARROW_DEVICE_CUDA, 1};
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK(out.tensor.data == STRIDED_BASE + 24);
-    CHECK_INT(out.tensor.byte_offset, 0);
-    CHECK(out.tensor.memory.readonly);
-    CHECK_INT(out.tensor.memory.device.type, ARROW_DEVICE_CUDA);
-    CHECK_INT(out.tensor.shape[0], 5);
-    CHECK_INT(out.tensor.strides[0], 1);
-    CHECK(out.tensor.memory.owner == NULL && out.tensor.memory.sync == NULL);
-    CHECK_INT(ad_tensor_nbytes(&out.tensor), 40);
-    int64_t strides[] = {3};
-    descriptor.strides = strides;
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(out.tensor.strides[0], 3);
-    shape[0] = 0;
-    descriptor.data = (void *)0x1234;
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK(out.tensor.data == NULL);
-    CHECK_INT(out.tensor.strides[0], 3);
-    descriptor = descriptor_of(F32, 0, NULL, NULL);
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(ad_tensor_size(&out.tensor), 1);
-    CHECK_INT(ad_tensor_nbytes(&out.tensor), 4);
-    CHECK_INT(ad_tensor_check(&descriptor, "x", &out, NULL), AD_OK);
-    descriptor.ndim = -1;
-    CHECK_INT(ad_tensor_check(&descriptor, "x", &out, NULL), AD_ERR_EXCHANGE);
-}
-
-/* --- sizes --------------------------------------------------------------- */
-
-static void
-test_packed_sizes_are_rounded_up_once(void)
-{
-    ad_tensor_value out;
-    int64_t shape[] = {3, 3};
-    int64_t low, high;
-    ad_tensor_descriptor descriptor = descriptor_of(FP4, 2, shape, NULL);
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(ad_tensor_nbytes(&out.tensor), 5);
-    ad_tensor_extent(&out.tensor, &low, &high);
-    CHECK_INT(low, 0);
-    CHECK_INT(high, 5);
-    descriptor.dtype = FP6;
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(ad_tensor_nbytes(&out.tensor), 7);
-    descriptor.flags = AD_TENSOR_SUBBYTE_PADDED;
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(ad_tensor_nbytes(&out.tensor), 9);
-    descriptor.dtype = FP4X2;
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(ad_tensor_nbytes(&out.tensor), 18);
-    descriptor.dtype = (ad_dl_dtype){AD_DL_INT, 12, 2};
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    CHECK_INT(ad_tensor_nbytes(&out.tensor), 27); /* not of a part of a byte */
-    descriptor = descriptor_of(FP4, 1, shape, (int64_t[]){-1});
-    CHECK_INT(check_descriptor(&descriptor, &out), AD_OK);
-    ad_tensor_extent(&out.tensor, &low, &high);
-    CHECK_INT(low, -1);
-    CHECK_INT(high, 1);
-}
-
-/* Lowest and highest byte, found by an iteration over all elements. */
-static void
-naive_extent(const ad_tensor *tensor, int64_t *low, int64_t *high)
-{
-    int64_t index[AD_MAX_NDIM] = {0};
-    const unsigned char *base = ad_tensor_address(tensor);
-    *low = 0;
-    *high = 0;
-    if (ad_tensor_size(tensor) == 0) {
-        return;
-    }
-    do {
-        int64_t at = strided_at(tensor, index) - base;
-        int64_t end = at + ad_dtype_bits(tensor->dtype) / 8;
-        *low = at < *low ? at : *low;
-        *high = end > *high ? end : *high;
-    } while (strided_next(tensor, index));
-}
-
-static void
-test_extent_and_contiguity_of_strided_tensors(void)
-{
-    for (size_t i = 0; i < N_STRIDED_SHAPES; i++) {
-        for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
-            ad_tensor_value x;
-            int64_t low, high, expected_low, expected_high;
-            strided_make(&strided_shapes[i], mode, I16, &x);
-            ad_tensor_extent(&x.tensor, &low, &high);
-            naive_extent(&x.tensor, &expected_low, &expected_high);
-            CHECK_INT(low, expected_low);
-            CHECK_INT(high, expected_high);
-            if (mode == STRIDED_C) {
-                CHECK(ad_tensor_is_contiguous(&x.tensor, 'C'));
-            }
-            if (mode == STRIDED_F) {
-                CHECK(ad_tensor_is_contiguous(&x.tensor, 'F'));
-            }
-            bool is_large = ad_tensor_size(&x.tensor) > 6;
-            if (is_large && mode >= STRIDED_STEP && mode != STRIDED_PITCH) {
-                CHECK(!ad_tensor_is_contiguous(&x.tensor, 'C') ||
-                      x.tensor.shape[x.tensor.ndim - 1] == 1);
-            }
-        }
-    }
-    ad_tensor_value x;
-    strided_make(&(strided_shape){2, {3, 4}}, STRIDED_F, I16, &x);
-    CHECK(!ad_tensor_is_contiguous(&x.tensor, 'C'));
-    strided_make(&(strided_shape){2, {3, 4}}, STRIDED_PITCH, I16, &x);
-    CHECK(!ad_tensor_is_contiguous(&x.tensor, 'C'));
-}
-
 /* --- copies -------------------------------------------------------------- */
 
 static void
@@ -396,41 +232,6 @@ test_copies_match_a_naive_indexer(void)
             }
         }
     }
-}
-
-static void
-test_copies_larger_than_a_tile_are_equal(void)
-{
-    for (int mode = 0; mode < N_STRIDED_MODES; mode++) {
-        ad_tensor_value x;
-        strided_make(&(strided_shape){3, {3, 70, 65}}, mode, U8, &x);
-        check_copy(&x.tensor, 'C');
-        check_copy(&x.tensor, 'F');
-    }
-}
-
-static void
-test_packed_tensor_is_copied_in_its_own_order_only(void)
-{
-    ad_tensor_value x, copy;
-    ad_tensor_descriptor descriptor =
-        descriptor_of(FP4, 2, (int64_t[]){3, 3}, NULL);
-    CHECK_INT(check_descriptor(&descriptor, &x), AD_OK);
-    CHECK_INT(ad_tensor_copy(&x.tensor, 'C', &copy, &err), AD_OK);
-    CHECK(memcmp(copy.tensor.data, STRIDED_BASE, 5) == 0);
-    ad_tensor_clear(&copy.tensor);
-    CHECK_INT(ad_tensor_copy(&x.tensor, 'F', &copy, &err), AD_ERR_EXCHANGE);
-    CHECK_STR(err.reason, "dtype");
-    CHECK_STR(err.dtype, "float4_e2m1fn");
-    CHECK(err.hint[0] != '\0');
-    descriptor.flags = AD_TENSOR_SUBBYTE_PADDED;
-    CHECK_INT(check_descriptor(&descriptor, &x), AD_OK);
-    CHECK_INT(ad_tensor_copy(&x.tensor, 'F', &copy, &err), AD_OK);
-    CHECK_INT(copy.tensor.flags, AD_TENSOR_COPIED | AD_TENSOR_SUBBYTE_PADDED);
-    const unsigned char *bytes = copy.tensor.data;
-    CHECK_INT(bytes[1], STRIDED_BASE[3]);
-    CHECK_INT(bytes[5], STRIDED_BASE[7]);
-    ad_tensor_clear(&copy.tensor);
 }
 
 static void
@@ -471,25 +272,17 @@ test_copy_refuses_devices_and_streams(void)
     ad_tensor_clear(&copy.tensor);
 }
 
-
 int
 main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_invalid_types_are_refused),
         CHECK_TEST(test_invalid_dimensions_are_refused),
-        CHECK_TEST(test_64_dimensions_are_accepted),
         CHECK_TEST(test_overflowing_sizes_are_refused),
         CHECK_TEST(test_overflowing_strides_are_refused),
-        CHECK_TEST(test_strides_without_elements_are_kept),
         CHECK_TEST(test_large_byte_offsets),
         CHECK_TEST(test_wrapping_addresses_are_refused),
-        CHECK_TEST(test_descriptor_becomes_a_tensor),
-        CHECK_TEST(test_packed_sizes_are_rounded_up_once),
-        CHECK_TEST(test_extent_and_contiguity_of_strided_tensors),
         CHECK_TEST(test_copies_match_a_naive_indexer),
-        CHECK_TEST(test_copies_larger_than_a_tile_are_equal),
-        CHECK_TEST(test_packed_tensor_is_copied_in_its_own_order_only),
         CHECK_TEST(test_copy_refuses_devices_and_streams),
     };
     strided_prepare();

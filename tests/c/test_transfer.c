@@ -146,80 +146,6 @@ test_packed_elements_are_copied_in_their_own_order_only(void)
     ad_tensor_clear(&copy.tensor);
 }
 
-static void
-test_copy_to_missing_device_fails(void)
-{
-    ad_tensor_value x, copy;
-    for (int64_t n = 0; n < 5; n += 4) {
-        strided_make(&(strided_shape){1, {n}}, STRIDED_C, I64, &x);
-        CHECK(ad_tensor_copy_to(&x.tensor, (ad_device){here.type, 9}, NULL,
-                                'C', NULL, &copy, &err) != AD_OK);
-        CHECK(err.message[0] != '\0');
-        CHECK_INT(ad_tensor_copy_to(&x.tensor, (ad_device){99, 0}, NULL, 'C',
-                                    NULL, &copy, &err),
-                  AD_ERR_EXCHANGE);
-    }
-}
-
-/* --- bits ---------------------------------------------------------------- */
-
-static void
-check_bits(const ad_tensor *memory, int64_t offset, int64_t length)
-{
-    ad_allocation bytes;
-    const ad_bits bits = {
-        here,   memory->data,         offset,
-        length, memory->memory.owner, memory->memory.sync,
-    };
-    unsigned char *found = malloc((size_t)length + 1);
-    ok(ad_unpack_bits(&bits, NULL, &bytes, &err));
-    ok(ad_read_device(here, bytes.data, NULL, 0, (size_t)length, bytes.sync,
-                      NULL, found, &err));
-    int64_t n_zeros = 0;
-    for (int64_t i = 0; i < length; i++) {
-        int bit = strided_memory[(offset + i) / 8] >> (offset + i) % 8 & 1;
-        CHECK_INT(found[i], bit);
-        n_zeros += !bit;
-    }
-    const struct ArrowArray node = {
-        .length = length,
-        .null_count = -1,
-        .offset = offset,
-        .n_buffers = 2,
-        .buffers = (const void *[]){memory->data, memory->data},
-    };
-    const ad_array array = {
-        .node = &node,
-        .memory = {.owner = memory->memory.owner,
-                   .sync = memory->memory.sync,
-                   .device = here},
-        .schema = ad_schema_primitive("c"),
-        .offset = offset,
-        .length = length,
-        .null_count = -1,
-    };
-    int64_t n_nulls;
-    ok(ad_array_count_nulls(&array, NULL, &n_nulls, &err));
-    CHECK_INT(n_nulls, n_zeros);
-    ad_sync_unref(bytes.sync);
-    ad_owner_unref(bytes.owner);
-    free(found);
-}
-
-static void
-test_bits_are_unpacked_and_counted(void)
-{
-    static const int64_t lengths[] = {1, 7, 8, 64, 1031, 40000, 400007};
-    ad_tensor_value memory;
-    copy_memory(&memory);
-    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        for (int64_t offset = 0; offset < 10; offset++) {
-            check_bits(&memory.tensor, offset * 7, lengths[i]);
-        }
-    }
-    ad_tensor_clear(&memory.tensor);
-}
-
 /* --- asynchronous moves -------------------------------------------------- */
 
 static const int64_t values[] = {1, 2, 3, 4};
@@ -383,8 +309,6 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_strided_copies_equal_their_source),
         CHECK_TEST(test_packed_elements_are_copied_in_their_own_order_only),
-        CHECK_TEST(test_copy_to_missing_device_fails),
-        CHECK_TEST(test_bits_are_unpacked_and_counted),
         CHECK_TEST(test_move_end_waits_for_a_copy_to_the_host),
         CHECK_TEST(test_dropped_move_keeps_the_memory_alive),
         CHECK_TEST(test_move_between_names_of_one_memory_is_an_alias),

@@ -137,6 +137,8 @@ class TestQueues:
             assert not queue.step()
         with pytest.raises(ad.DeviceError):  # its gate is open
             queue.step()
+        with pytest.raises(ad.DeviceError):
+            queue.release()
 
     def test_held_queue_runs_no_work(self, device):
         queue, memory = device.queue(), device.from_host(bytes(4))

@@ -161,6 +161,7 @@ OPERATIONS = {
         batch.schema, 3, [None], children=[c.owner, c.column_pair]
     ),
     "validity": lambda c: ad.array(c.column_pair, validity=b"\1\0\1").validity,
+    "validity of rows": lambda c: ad.array(matrix(c.owner), validity=b"\1\0"),
     "slice": lambda c: (batch[1:], batch["a"], batch.children, batch.buffers),
     "view": lambda c: array.view("uint64"),
     "equals": lambda c: batch.equals(c.batch_pair),

@@ -87,6 +87,7 @@ def test_every_shape(shape, order):
     for wanted in (None, "C", "F"):
         tensor = ad.tensor(batch, order=wanted)
         assert tensor.shape == shape and as_list(tensor) == data.tolist()
+        assert as_list(ad.tensor(batch, order=wanted, copy=True)) == data.tolist()
 
 
 def test_matrices_of_peers():
