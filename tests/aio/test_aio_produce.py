@@ -175,37 +175,6 @@ class TestProduce:
 
         run(main())
 
-    def test_consumer_refuses_the_schema(self):
-        consumer = async_peer.Consumer(refuse_at=-2)
-        with pytest.raises(ad.ExchangeError, match=r"on_schema .* refused") as caught:
-            run(aio.produce(consumer.capsule, count_up(3)))
-        assert caught.value.code == errno.EPERM
-        assert consumer.join() == (0, 0, 0, "")
-
-    @pytest.mark.parametrize("kind", ["async", "pull"])
-    def test_consumer_refuses_a_batch(self, kind):
-        consumer = async_peer.Consumer(refuse_at=3)
-        source = (
-            ad.array_stream(np.array([i]) for i in range(9)) if kind == "pull" else count_up(9)
-        )
-        with pytest.raises(ad.ExchangeError, match=r"on_next_task .* refused") as caught:
-            run(aio.produce(consumer.capsule, source))
-        assert caught.value.code == errno.EPERM
-        assert consumer.join() == (3, 0, 0, "")
-
-    @pytest.mark.parametrize("n", [0, -1, -(2**63)])
-    def test_consumer_requests_nothing(self, n):
-        async def main():
-            consumer = async_peer.Consumer(request=2, is_greedy=False)
-            task = asyncio.create_task(aio.produce(consumer.capsule, count_up(9)))
-            await until(lambda: consumer.n_received() == 2)
-            consumer.request(n)
-            with pytest.raises(ad.ExchangeError, match=f"request was called with n = {n}"):
-                await task
-            assert consumer.join()[:3] == (2, 0, errno.EINVAL)
-
-        run(main())
-
     def test_credit_is_respected(self):
         async def main():
             consumer = async_peer.Consumer(request=3, is_greedy=False)
@@ -217,19 +186,6 @@ class TestProduce:
                 consumer.request(more)
             await task
             assert consumer.join() == (10, 1, 0, "")
-
-        run(main())
-
-    def test_calls_after_cancel_do_nothing(self):
-        async def main():
-            consumer = async_peer.Consumer(request=1, is_greedy=False)
-            task = asyncio.create_task(aio.produce(consumer.capsule, count_up(9)))
-            await until(lambda: consumer.n_received() == 1)
-            for _ in range(3):
-                consumer.cancel()
-                consumer.request(5)
-            await task
-            assert consumer.join() == (1, 1, 0, "")
 
         run(main())
 

@@ -23,6 +23,29 @@ batch_array(void)
 }
 
 static void
+test_import_moves_schema_and_array(void)
+{
+    ad_array array, child;
+    tree_import(batch_schema(), batch_array(), NULL, &array);
+    CHECK(array.memory.sync == NULL);
+    CHECK_INT(array.memory.device.type, ARROW_DEVICE_CUDA);
+    CHECK_INT(array.memory.device.id, 3);
+    CHECK_INT(array.offset, 1);
+    CHECK_INT(array.length, 10);
+    CHECK_INT(array.null_count, 0);
+    CHECK(!array.memory.readonly);
+    CHECK(ad_array_is_whole(&array));
+    CHECK_INT(ad_array_child(&array, 0, &child, NULL), AD_OK);
+    ad_array_clear(&array);
+    CHECK(array.memory.owner == NULL && array.node == NULL);
+    CHECK_INT(atomic_load(&live_arrays), 4);
+    CHECK_STR(child.schema.node->name, "a");
+    ad_array_clear(&child);
+    ad_array_clear(&child);
+    tree_check_all_gone();
+}
+
+static void
 test_import_fails_without_memory(void)
 {
     int event;
@@ -192,6 +215,7 @@ int
 main(void)
 {
     static const check_test tests[] = {
+        CHECK_TEST(test_import_moves_schema_and_array),
         CHECK_TEST(test_import_fails_without_memory),
         CHECK_TEST(test_import_as_shares_the_schema),
         CHECK_TEST(test_slice_refuses_rows_out_of_range),

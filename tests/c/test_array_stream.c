@@ -88,6 +88,76 @@ test_batches_of_accessible_types(void)
 
 /* --- export ---------------------------------------------------------------- */
 
+static void
+test_pass_through(void)
+{
+    producer p = sound(2);
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowSchema schema;
+    struct ArrowDeviceArray batch;
+    CHECK_INT(out.device_type, TYPE);
+    CHECK_INT(out.get_schema(&out, &schema), 0);
+    CHECK_STR(schema.format, "l");
+    CHECK_INT(out.get_next(&out, &batch), 0);
+    CHECK(batch.sync_event == &event);
+    CHECK(batch.array.release == tree_release_array); /* not wrapped */
+    batch.array.release(&batch.array);
+    CHECK_INT(out.get_next(&out, &batch), 0);
+    out.release(&out);
+    CHECK(out.release == NULL);
+    CHECK_INT(p.n_released, 1);
+    CHECK_INT(batch.array.length, 2);
+    batch.array.release(&batch.array);
+    schema.release(&schema);
+    tree_check_all_gone();
+}
+
+/* An exported stream returns an errno, whatever its producer returned. */
+static void
+test_pass_through_code_that_is_no_errno(void)
+{
+    producer p = sound(1);
+    p.fail_at = 0;
+    p.next_code = -1;
+    p.message = "later";
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowDeviceArray batch;
+    CHECK_INT(out.get_next(&out, &batch), EIO);
+    CHECK(out.get_last_error(&out) == p.message);
+    out.release(&out);
+    tree_check_all_gone();
+}
+
+static void
+test_pass_through_end_and_errors(void)
+{
+    producer p = sound(1);
+    p.fail_at = 0;
+    p.next_code = EAGAIN;
+    p.message = "later";
+    ad_array_stream *stream = open_stream(&p);
+    struct ArrowDeviceArrayStream out = export_of(stream);
+    ad_array_stream_unref(stream);
+    struct ArrowDeviceArray batch;
+    CHECK(out.get_last_error(&out) == NULL);
+    CHECK_INT(out.get_next(&out, &batch), EAGAIN);
+    CHECK(out.get_last_error(&out) == p.message);
+    CHECK_INT(out.get_next(&out, &batch), 0);
+    batch.array.release(&batch.array);
+    for (int i = 0; i < 3; i++) {
+        memset(&batch, 0xff, sizeof(batch));
+        CHECK_INT(out.get_next(&out, &batch), 0);
+        CHECK(batch.array.release == NULL);
+    }
+    CHECK_INT(p.n_calls, 3);
+    out.release(&out);
+    tree_check_all_gone();
+}
+
 /* Each rule of the shape check of plain batches. */
 typedef struct change {
     bool of_column; /* else of the batch itself */
@@ -258,6 +328,9 @@ int
 main(void)
 {
     static const check_test tests[] = {
+        CHECK_TEST(test_pass_through),
+        CHECK_TEST(test_pass_through_code_that_is_no_errno),
+        CHECK_TEST(test_pass_through_end_and_errors),
         CHECK_TEST(test_get_next_is_not_called_without_memory),
         CHECK_TEST(test_batches_of_accessible_types),
         CHECK_TEST(test_plain_batches_are_validated),

@@ -116,76 +116,6 @@ typedef struct shared {
     atomic_long n_rows;
 } shared;
 
-static bool
-read_batch(shared *self, ad_array *out)
-{
-    bool is_end;
-    pthread_mutex_lock(&self->mutex);
-    CHECK_INT(ad_array_stream_next(self->stream, out, &is_end, NULL), AD_OK);
-    pthread_mutex_unlock(&self->mutex);
-    return !is_end;
-}
-
-static void *
-read_in_turn(void *context)
-{
-    shared *self = context;
-    ad_array batch, rows;
-    while (read_batch(self, &batch)) {
-        CHECK_STR(batch.schema.node->format, "+s");
-        CHECK_INT(ad_array_slice(&batch, 0, 1, &rows, NULL), AD_OK);
-        atomic_fetch_add(&self->n_rows, batch.length);
-        ad_array_clear(&batch);
-        ad_array_clear(&rows);
-    }
-    return NULL;
-}
-
-static void
-test_readers_in_turn(void)
-{
-    producer p;
-    shared self = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-    self.stream = open_stream(&p, N_BATCHES);
-    run_all(read_in_turn, &self);
-    CHECK_INT(atomic_load(&self.n_rows), N_BATCHES * (N_BATCHES + 1) / 2);
-    ad_array_stream_unref(self.stream);
-    check_all_gone(&p);
-}
-
-static void *
-pull_in_turn(void *context)
-{
-    shared *self = context;
-    for (;;) {
-        struct ArrowDeviceArray batch;
-        pthread_mutex_lock(&self->mutex);
-        CHECK_INT(self->moved->get_next(self->moved, &batch), 0);
-        pthread_mutex_unlock(&self->mutex);
-        if (batch.array.release == NULL) {
-            return NULL;
-        }
-        atomic_fetch_add(&self->n_rows, batch.array.length);
-        batch.array.release(&batch.array);
-    }
-}
-
-/* The struct is exported by one thread, read by others, released by one. */
-static void
-test_pullers_in_turn(void)
-{
-    producer p;
-    shared self = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-    ad_array_stream *stream = open_stream(&p, N_BATCHES);
-    struct ArrowDeviceArrayStream moved = exported(stream);
-    ad_array_stream_unref(stream);
-    self.moved = &moved;
-    run_all(pull_in_turn, &self);
-    CHECK_INT(atomic_load(&self.n_rows), N_BATCHES * (N_BATCHES + 1) / 2);
-    moved.release(&moved);
-    check_all_gone(&p);
-}
-
 /* --- batches released on other threads --------------------------------------- */
 
 static void *
@@ -225,90 +155,7 @@ test_batches_outlive_stream_on_other_threads(void)
     check_all_gone(&p);
 }
 
-/* Columns are moved out of a struct and released by another thread than the
- * batch: nodes of one export are one allocation. */
-static void *
-release_columns(void *context)
-{
-    shared *self = context;
-    for (int i = 0; i < N_BATCHES; i++) {
-        struct ArrowArray column = {0}, batch = {0};
-        pthread_mutex_lock(&self->mutex);
-        struct ArrowArray *array = &self->structs[i].array;
-        for (int64_t j = 0; j < N_COLUMNS && array->release != NULL; j++) {
-            if (array->children[j]->release != NULL) {
-                column = *array->children[j];
-                array->children[j]->release = NULL;
-                break;
-            }
-        }
-        if (column.release == NULL && array->release != NULL) {
-            batch = *array;
-            array->release = NULL;
-        }
-        pthread_mutex_unlock(&self->mutex);
-        if (column.release != NULL) {
-            column.release(&column);
-        }
-        if (batch.release != NULL) {
-            batch.release(&batch);
-        }
-    }
-    return NULL;
-}
-
-static void
-test_columns_are_released_on_other_threads(void)
-{
-    producer p;
-    static shared self = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-    ad_array_stream *stream = open_stream(&p, N_BATCHES);
-    struct ArrowDeviceArrayStream moved = exported(stream);
-    ad_array_stream_unref(stream);
-    for (int i = 0; i < N_BATCHES; i++) {
-        CHECK_INT(moved.get_next(&moved, &self.structs[i]), 0);
-    }
-    moved.release(&moved);
-    run_all(release_columns, &self); /* one of the four parts each */
-    check_all_gone(&p);
-}
-
 /* --- from thread to thread -------------------------------------------------- */
-
-/* Imports, reads one batch, and exports the rest for the next thread. */
-static void *
-pass_on(void *context)
-{
-    struct ArrowDeviceArrayStream *at = context;
-    ad_array_stream *stream;
-    ad_array batch;
-    bool is_end;
-    CHECK_INT(ad_array_stream_from_device(at, false, &stream, NULL), AD_OK);
-    CHECK(at->release == NULL);
-    CHECK_INT(ad_array_stream_next(stream, &batch, &is_end, NULL), AD_OK);
-    CHECK(!is_end);
-    *at = exported(stream);
-    ad_array_stream_unref(stream);
-    ad_array_clear(&batch);
-    return NULL;
-}
-
-static void
-test_passed_from_thread_to_thread(void)
-{
-    producer p;
-    ad_array_stream *stream = open_stream(&p, N_BATCHES);
-    struct ArrowDeviceArrayStream at = exported(stream);
-    ad_array_stream_unref(stream);
-    for (int i = 0; i < N_THREADS; i++) {
-        pthread_t thread;
-        CHECK_INT(pthread_create(&thread, NULL, pass_on, &at), 0);
-        CHECK_INT(pthread_join(thread, NULL), 0);
-    }
-    CHECK_INT(p.n_given, N_THREADS);
-    at.release(&at);
-    check_all_gone(&p);
-}
 
 /* Each thread has its own stream over one array. They share the array's owner
  * and schema. */
@@ -351,11 +198,7 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_readers_in_turn),
-        CHECK_TEST(test_pullers_in_turn),
         CHECK_TEST(test_batches_outlive_stream_on_other_threads),
-        CHECK_TEST(test_columns_are_released_on_other_threads),
-        CHECK_TEST(test_passed_from_thread_to_thread),
         CHECK_TEST(test_streams_of_one_array),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));

@@ -241,117 +241,6 @@ def test_aio_reads_a_script(n, queue_size, on_thread):
     assert producer.is_all_released
 
 
-def test_aio_reports_an_error():
-    steps = [step.schema(), step.wait_for_request(), [1]]
-    error = step.error(errno.ENOSPC, "no space left", {"file": "x"})
-    producer = ScriptedAsyncProducer([*steps, error, step.release()], timeout=LIMIT)
-    found, error = consume(producer)
-    assert found == [1] and error.code == errno.ENOSPC and "no space left" in str(error)
-    del error
-    producer.check()
-
-
-OVER = [step.end(), step.release()]
-
-# the producer's violation, and the error text
-BROKEN_PRODUCERS = {
-    "task before schema": ([[1], step.release()], "on_schema"),
-    "too many": (
-        [step.schema(), *([[1]] * 9), step.release()],
-        "request",
-    ),
-    "two schemas": ([step.schema(), step.schema(), step.release()], "on_schema"),
-    "error after the end": (
-        [step.schema(), step.end(), step.error(5), step.release()],
-        None,  # the stream had ended
-    ),
-    "other device type": (
-        [step.schema(), step.wait_for_request(), step.batch([1], device_type=2), *OVER],
-        "device type 2",
-    ),
-    "other schema": (
-        [step.schema(), step.wait_for_request(), step.batch(["x"]), *OVER],
-        "n_buffers is 3",
-    ),
-    "no array": (
-        [step.schema(), step.wait_for_request(), step.batch([1], empty=True), *OVER],
-        "extract_data",
-    ),
-    "failing extract": (
-        [step.schema(), step.wait_for_request(), step.batch([1], code=5), *OVER],
-        "extract_data",
-    ),
-    "no producer": ([step.schema(populate=False), step.release()], "producer"),
-    "release without an end": (
-        [step.schema(), step.wait_for_request(), [1], step.release()],
-        "release",
-    ),
-    "released twice": (
-        [step.schema(), step.end(), step.release(), step.release(anyway=True)],
-        None,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN_PRODUCERS)
-def test_aio_survives_a_broken_producer(name):
-    steps, text = BROKEN_PRODUCERS[name]
-    producer = ScriptedAsyncProducer(
-        steps, type="int64", on_thread=False, obey=False, timeout=LIMIT
-    )
-    _, error = consume(producer)
-    if text is None:
-        assert error is None or "release" in str(error) or "on_error" in str(error)
-    else:
-        assert text in str(error)
-    del error
-    producer.check()
-
-
-def test_aio_survives_early_release_of_producer():
-    steps = [step.schema(), step.wait_for_request(3), [1], [2], [3], step.free_producer()]
-    producer = ScriptedAsyncProducer([*steps, step.end(), step.release()], timeout=LIMIT)
-
-    async def main():
-        stream = aio.connect(producer, queue_size=3)
-        await asyncio.get_running_loop().run_in_executor(None, producer.wait)
-        return await read(stream)
-
-    assert run(main()) == ([1, 2, 3], None)
-    producer.check()
-
-
-@pytest.mark.parametrize("way", ["cancel", "aclose", "task"])
-def test_aio_cancels(way):
-    """With every kind of end, the producer is told and every task is extracted."""
-    endless = [step.schema()]
-    for i in range(1000):
-        endless += [step.wait_for_request(), [i]]
-    producer = ScriptedAsyncProducer([*endless, step.end(), step.release()], timeout=LIMIT)
-
-    async def main():
-        stream = aio.connect(producer)
-        first = await anext(stream)
-        if way == "cancel":
-            stream.cancel()
-            assert (await read(stream))[1] is None
-        elif way == "aclose":
-            await stream.aclose()
-        else:
-            task = asyncio.ensure_future(read(stream))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await stream.aclose()
-        return first.to_pylist()
-
-    assert run(main()) == [0]
-    producer.wait()
-    assert producer.is_cancelled and producer.n_sent < 1000
-    producer.check()
-
-
 # --- arrowdev.aio as the producer ----------------------------------------------------------------
 
 
@@ -392,57 +281,6 @@ def test_script_reads_metadata_of_aio():
     handler.check()
 
 
-def test_failing_source():
-    async def broken():
-        yield np.arange(1)
-        raise OSError(errno.ENOSPC, "no space left")
-
-    handler = ScriptedAsyncHandler(timeout=LIMIT)
-    with pytest.raises(OSError, match="no space left"):
-        produce(handler, broken())
-    handler.wait_for_release()
-    code, text, _ = handler.error
-    assert code == errno.ENOSPC and "no space left" in text
-    handler.check()
-
-
-@pytest.mark.parametrize("n", [0, -1])
-def test_request_that_is_not_positive(n):
-    handler = ScriptedAsyncHandler([step.request(n)], timeout=LIMIT)
-    with pytest.raises(ad.ExchangeError, match="request"):
-        produce(handler, [np.arange(1)] * 3)
-    handler.wait_for_release()
-    assert handler.error[0] == errno.EINVAL and handler.n_tasks == 0
-    handler.check()
-
-
-@pytest.mark.parametrize("where", ["on_schema", "on_task"])
-def test_consumer_that_refuses(where):
-    script = {"on_schema": [step.request(5)], where: [step.refuse(errno.EPERM)]}
-    handler = ScriptedAsyncHandler(**script, timeout=LIMIT)
-    with pytest.raises(ad.ExchangeError, match=str(errno.EPERM)):
-        produce(handler, [np.arange(1)] * 3)
-    handler.wait_for_release()
-    assert handler.error is None and not handler.is_ended
-    handler.check()
-
-
-@pytest.mark.parametrize("n", [0, 3])
-def test_consumer_that_cancels(n):
-    script = [step.request(1), step.extract(), step.at(n, step.cancel())]
-    handler = ScriptedAsyncHandler([step.request(1)], script, timeout=LIMIT)
-    produce(handler, numbers(10**6))
-    assert n < handler.n_tasks < 10**6
-    handler.check()
-
-
-def test_consumer_that_discards():
-    handler = ScriptedAsyncHandler(on_task=[step.request(1), step.discard()], timeout=LIMIT)
-    produce(handler, numbers(10))
-    assert handler.n_tasks == 10 and handler.batches == []
-    handler.check()
-
-
 def test_tasks_that_outlive_the_producer():
     handler = ScriptedAsyncHandler([step.request(9)], [], timeout=LIMIT)
     produce(handler, numbers(3))
@@ -465,14 +303,6 @@ def test_producer_respects_requests_of_slow_consumer():
     thread.join(LIMIT)
     assert not thread.is_alive()
     handler.check()
-
-
-def test_handler_is_used_once():
-    handler = ScriptedAsyncHandler(timeout=LIMIT)
-    produce(handler, numbers(1))
-    with pytest.raises(ad.ExchangeError) as info:
-        run(aio.produce(handler.capsule, numbers(1)))
-    assert info.value.reason == "consumed"
 
 
 # --- the bridges ---------------------------------------------------------------------------------
