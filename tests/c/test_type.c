@@ -1,130 +1,8 @@
-/* Format strings and type names, parsed and printed. */
+/* Format strings, parsed. */
 #include "check.h"
-#include "model/metadata.h"
-#include "model/schema.h"
 #include "model/type.h"
 
-typedef struct expectation {
-    const char *format;
-    ad_type_id id;
-    ad_layout layout;
-    int n_buffers;
-    int bit_width;
-    int n_children;
-    char unit;
-    const char *suffix; /* NULL: no suffix */
-    const char *name;   /* NULL: a nested type */
-} expectation;
-
-#define FIXED(format, id, bits, unit, name)                                   \
-    {                                                                         \
-        format, AD_TYPE_##id, AD_LAYOUT_FIXED, 2, bits, 0, unit, NULL, name   \
-    }
-#define STAMP(format, unit, zone, name)                                       \
-    {                                                                         \
-        format, AD_TYPE_TIMESTAMP, AD_LAYOUT_FIXED, 2, 64, 0, unit, zone,     \
-            name                                                              \
-    }
-#define PLAIN(format, id, layout, n, name)                                    \
-    {                                                                         \
-        format, AD_TYPE_##id, AD_LAYOUT_##layout, n, 0, 0, 0, NULL, name      \
-    }
-#define NESTED(format, id, layout, n, children, suffix)                       \
-    {                                                                         \
-        format, AD_TYPE_##id, AD_LAYOUT_##layout, n, 0, children, 0, suffix,  \
-            NULL                                                              \
-    }
-
-static const expectation expectations[] = {
-    PLAIN("n", NULL, NONE, 0, "null"),
-    FIXED("b", BOOL, 1, 0, "bool"),
-    FIXED("c", INT8, 8, 0, "int8"),
-    FIXED("C", UINT8, 8, 0, "uint8"),
-    FIXED("s", INT16, 16, 0, "int16"),
-    FIXED("S", UINT16, 16, 0, "uint16"),
-    FIXED("i", INT32, 32, 0, "int32"),
-    FIXED("I", UINT32, 32, 0, "uint32"),
-    FIXED("l", INT64, 64, 0, "int64"),
-    FIXED("L", UINT64, 64, 0, "uint64"),
-    FIXED("e", FLOAT16, 16, 0, "float16"),
-    FIXED("f", FLOAT32, 32, 0, "float32"),
-    FIXED("g", FLOAT64, 64, 0, "float64"),
-    PLAIN("z", BINARY, OFFSETS, 3, "binary"),
-    PLAIN("Z", LARGE_BINARY, OFFSETS, 3, "large_binary"),
-    PLAIN("u", UTF8, OFFSETS, 3, "string"),
-    PLAIN("U", LARGE_UTF8, OFFSETS, 3, "large_string"),
-    PLAIN("vz", BINARY_VIEW, VIEWS, 3, "binary_view"),
-    PLAIN("vu", UTF8_VIEW, VIEWS, 3, "string_view"),
-    FIXED("w:16", FIXED_BINARY, 128, 0, "fixed_size_binary[16]"),
-    FIXED("w:0", FIXED_BINARY, 0, 0, "fixed_size_binary[0]"),
-    FIXED("w:268435455", FIXED_BINARY, 2147483640, 0,
-          "fixed_size_binary[268435455]"),
-    FIXED("d:10,2", DECIMAL, 128, 0, "decimal128(10, 2)"),
-    FIXED("d:9,-3,32", DECIMAL, 32, 0, "decimal32(9, -3)"),
-    FIXED("d:18,0,64", DECIMAL, 64, 0, "decimal64(18, 0)"),
-    FIXED("d:76,76,256", DECIMAL, 256, 0, "decimal256(76, 76)"),
-    FIXED("tdD", DATE32, 32, 0, "date32[day]"),
-    FIXED("tdm", DATE64, 64, 0, "date64[ms]"),
-    FIXED("tts", TIME32, 32, 's', "time32[s]"),
-    FIXED("ttm", TIME32, 32, 'm', "time32[ms]"),
-    FIXED("ttu", TIME64, 64, 'u', "time64[us]"),
-    FIXED("ttn", TIME64, 64, 'n', "time64[ns]"),
-    STAMP("tss:", 's', "", "timestamp[s]"),
-    STAMP("tsm:", 'm', "", "timestamp[ms]"),
-    STAMP("tsu:UTC", 'u', "UTC", "timestamp[us, tz=UTC]"),
-    STAMP("tsn:Europe/Paris", 'n', "Europe/Paris",
-          "timestamp[ns, tz=Europe/Paris]"),
-    FIXED("tDs", DURATION, 64, 's', "duration[s]"),
-    FIXED("tDm", DURATION, 64, 'm', "duration[ms]"),
-    FIXED("tDu", DURATION, 64, 'u', "duration[us]"),
-    FIXED("tDn", DURATION, 64, 'n', "duration[ns]"),
-    FIXED("tiM", INTERVAL_MONTHS, 32, 0, "month_interval"),
-    FIXED("tiD", INTERVAL_DAYS, 64, 0, "day_time_interval"),
-    FIXED("tin", INTERVAL_MONTH_DAY_NANO, 128, 0, "month_day_nano_interval"),
-    NESTED("+l", LIST, LIST, 2, 1, NULL),
-    NESTED("+L", LARGE_LIST, LIST, 2, 1, NULL),
-    NESTED("+vl", LIST_VIEW, LIST_VIEW, 3, 1, NULL),
-    NESTED("+vL", LARGE_LIST_VIEW, LIST_VIEW, 3, 1, NULL),
-    NESTED("+w:3", FIXED_LIST, VALIDITY, 1, 1, NULL),
-    NESTED("+s", STRUCT, VALIDITY, 1, -1, NULL),
-    NESTED("+m", MAP, LIST, 2, 1, NULL),
-    NESTED("+us:", SPARSE_UNION, SPARSE_UNION, 1, -1, ""),
-    NESTED("+ud:0,127", DENSE_UNION, DENSE_UNION, 2, -1, "0,127"),
-    NESTED("+r", RUN_END, NONE, 0, 2, NULL),
-};
-
-enum {
-    N_EXPECTATIONS = sizeof(expectations) / sizeof(expectations[0])
-};
-
 /* --- format strings ------------------------------------------------------ */
-
-static void
-test_formats_are_parsed(void)
-{
-    for (int i = 0; i < N_EXPECTATIONS; i++) {
-        const expectation *e = &expectations[i];
-        ad_type type;
-        CHECK_INT(ad_type_parse(e->format, &type, NULL), AD_OK);
-        CHECK_INT(type.id, e->id);
-        CHECK_INT(type.layout, e->layout);
-        CHECK_INT(type.n_buffers, e->n_buffers);
-        CHECK_INT(type.bit_width, e->bit_width);
-        CHECK_INT(type.n_children, e->n_children);
-        CHECK_INT(type.unit, e->unit);
-        CHECK((type.suffix == NULL) == (e->suffix == NULL));
-        if (e->suffix != NULL) {
-            CHECK_STR(type.suffix, e->suffix);
-        }
-        bool is_union = e->layout == AD_LAYOUT_SPARSE_UNION ||
-                        e->layout == AD_LAYOUT_DENSE_UNION;
-        CHECK_INT(type.has_validity, e->layout != AD_LAYOUT_NONE && !is_union);
-        bool is_wide =
-            strchr("ZUL", e->format[strlen(e->format) - 1]) != NULL &&
-            e->layout != AD_LAYOUT_FIXED;
-        CHECK_INT(type.wide_offsets, is_wide);
-    }
-}
 
 static void
 test_only_one_letter_formats_are_letters(void)
@@ -319,7 +197,6 @@ int
 main(void)
 {
     static const check_test tests[] = {
-        CHECK_TEST(test_formats_are_parsed),
         CHECK_TEST(test_only_one_letter_formats_are_letters),
         CHECK_TEST(test_parameters_are_parsed),
         CHECK_TEST(test_invalid_formats_are_refused),

@@ -19,6 +19,7 @@ THREADED = [
     "test_software",
     "test_async",
     "test_pump",
+    "test_array_stream",
 ]
 
 
