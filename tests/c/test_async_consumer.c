@@ -270,92 +270,6 @@ test_one_wake_per_wait(void)
 }
 
 static void
-test_error_comes_after_the_batches_before_it(void)
-{
-    ad_async_consumer *consumer = consumer_of(4);
-    fake_producer producer;
-    fake_producer_init(&producer, consumer);
-    char *blob = blob_of("retry", "no");
-    CHECK_INT(say_schema(&producer, "l"), 0);
-    CHECK_INT(say_batch(&producer, 1), 0);
-    CHECK_INT(say_batch(&producer, 2), 0);
-    char text[600];
-    memset(text, 'x', sizeof(text));
-    text[599] = '\0';
-    producer.handler->on_error(producer.handler, EIO, text, blob);
-    free(blob);
-    say_release(&producer);
-    expect_batch(consumer, 1);
-    expect_batch(consumer, 2);
-    expect_failure(consumer, AD_ERR_EXCHANGE, "xxx");
-    ad_async_error error;
-    CHECK(ad_async_consumer_error(consumer, &error));
-    CHECK_INT(error.code, EIO);
-    CHECK_STR(error.message, text);
-    check_blob(error.metadata, "retry", "no");
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
-}
-
-static void
-test_error_before_the_schema(void)
-{
-    ad_async_consumer *consumer = consumer_of(4);
-    fake_producer producer;
-    ad_schema schema;
-    ad_async_poll poll;
-    ad_error err;
-    fake_producer_init(&producer, consumer);
-    say_error(&producer, ENOENT, NULL);
-    say_release(&producer);
-    CHECK_INT(ad_async_consumer_schema(consumer, &schema, &poll, &err),
-              AD_ERR_EXCHANGE);
-    CHECK_INT(err.code, ENOENT);
-    CHECK_HAS(err.message, strerror(ENOENT));
-    ad_async_consumer_close(consumer);
-}
-
-static void
-test_cancel_waits_until_producer_is_alive(void)
-{
-    fake_producer producer;
-    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
-    ad_async_consumer_cancel(consumer);
-    CHECK_INT(producer.n_cancels, 0); /* no task is held */
-    CHECK_INT(say_batch(&producer, 7), 0);
-    CHECK_INT(producer.n_cancels, 1);
-    ad_async_consumer_cancel(consumer);
-    CHECK_INT(say_batch(&producer, 8), 0);
-    CHECK_INT(producer.n_cancels, 1);
-    expect_batch(consumer, 7);
-    expect_batch(consumer, 8);
-    expect_poll(consumer, AD_ASYNC_PENDING);
-    CHECK_INT(producer.n_requests, 1); /* none after the cancel */
-    say_release(&producer); /* no end, as the specification allows */
-    expect_poll(consumer, AD_ASYNC_END);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
-}
-
-static void
-test_cancel_while_a_task_is_held(void)
-{
-    fake_producer producer;
-    ad_async_consumer *consumer = consumer_with_schema(4, &producer);
-    CHECK_INT(say_batch(&producer, 7), 0);
-    ad_async_consumer_cancel(consumer);
-    ad_async_consumer_cancel(consumer);
-    CHECK_INT(producer.n_cancels, 1);
-    /* As Arrow C++ answers. */
-    say_error(&producer, EINVAL, "Consumer requested cancellation");
-    say_release(&producer);
-    expect_batch(consumer, 7);
-    expect_poll(consumer, AD_ASYNC_END);
-    ad_async_consumer_close(consumer);
-    check_nothing_lives();
-}
-
-static void
 test_cancel_of_a_producer_that_outlives_its_tasks(void)
 {
     ad_async_consumer_options options = {.queue_size = 2,
@@ -479,20 +393,6 @@ test_wake_owner_outlives_calls(void)
     CHECK_INT(gone, 0);
     say_release(&producer);
     CHECK_INT(gone, 1);
-}
-
-static void
-test_queue_size_is_checked(void)
-{
-    int64_t wrong[] = {0, -1, INT64_MIN, AD_ASYNC_MAX_QUEUE + 1};
-    for (size_t i = 0; i < 4; i++) {
-        ad_async_consumer_options options = {.queue_size = wrong[i]};
-        ad_async_consumer *consumer;
-        ad_error err;
-        CHECK_INT(ad_async_consumer_new(&options, &consumer, &err),
-                  AD_ERR_VALUE);
-        CHECK_HAS(err.message, "queue_size");
-    }
 }
 
 /* --- no memory ------------------------------------------------------------------- */
@@ -847,10 +747,6 @@ main(void)
         CHECK_TEST(test_requests_of_half_a_queue),
         CHECK_TEST(test_batch_of_an_accessible_type),
         CHECK_TEST(test_one_wake_per_wait),
-        CHECK_TEST(test_error_comes_after_the_batches_before_it),
-        CHECK_TEST(test_error_before_the_schema),
-        CHECK_TEST(test_cancel_waits_until_producer_is_alive),
-        CHECK_TEST(test_cancel_while_a_task_is_held),
         CHECK_TEST(test_cancel_of_a_producer_that_outlives_its_tasks),
         CHECK_TEST(test_cancel_before_the_schema),
         CHECK_TEST(test_cancel_after_the_end_touches_nothing),
@@ -859,7 +755,6 @@ main(void)
         CHECK_TEST(test_close_before_the_producer_begins),
         CHECK_TEST(test_release_of_unused_handler),
         CHECK_TEST(test_wake_owner_outlives_calls),
-        CHECK_TEST(test_queue_size_is_checked),
         CHECK_TEST(test_no_memory),
         CHECK_TEST(test_refused_task_is_left_to_its_producer),
         CHECK_TEST(test_producer_that_is_not_populated),

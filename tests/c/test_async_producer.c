@@ -233,34 +233,6 @@ test_metadata_and_device_type_are_shown(void)
 }
 
 static void
-test_requests_add_up(void)
-{
-    fake_handler handler;
-    handler_init(&handler);
-    ad_async_producer *producer = producer_of(&handler);
-    start(producer, AD_ASYNC_READY);
-    send(producer, 1, AD_ASYNC_PENDING);
-    CHECK_STR(handler.calls, "s");
-    struct ArrowAsyncProducer *shown = handler.shown.producer;
-    shown->request(shown, 2);
-    CHECK_STR(handler.calls, "s"); /* never from inside request */
-    CHECK_INT(n_wakes, 1);
-    shown->request(shown, 1);
-    CHECK_INT(n_wakes, 1);
-    for (int i = 1; i <= 3; i++) {
-        send(producer, i, AD_ASYNC_READY);
-    }
-    send(producer, 4, AD_ASYNC_PENDING);
-    shown->request(shown, INT64_MAX);
-    shown->request(shown, INT64_MAX);
-    CHECK_INT(n_wakes, 2);
-    send(producer, 4, AD_ASYNC_READY);
-    CHECK_INT(ad_async_producer_poll(producer), AD_ASYNC_READY);
-    finish(producer);
-    done(producer, &handler, "sttttnr");
-}
-
-static void
 test_request_from_inside_a_task(void)
 {
     fake_handler handler;
@@ -291,27 +263,6 @@ test_end_needs_no_request(void)
 }
 
 static void
-test_error(void)
-{
-    fake_handler handler;
-    handler_init(&handler);
-    ad_async_producer *producer = producer_of(&handler);
-    char *blob = blob_of("retry", "no");
-    start(producer, AD_ASYNC_READY);
-    CHECK_INT(
-        ad_async_producer_fail(producer, EIO, "broken", blob, NULL, NULL),
-        AD_OK);
-    free(blob);
-    CHECK_INT(ad_async_producer_fail(producer, EIO, "again", NULL, NULL, NULL),
-              AD_OK);
-    finish(producer);
-    CHECK_INT(handler.error_code, EIO);
-    CHECK_STR(handler.error_message, "broken");
-    check_blob(handler.error_metadata, "retry", "no");
-    done(producer, &handler, "ser");
-}
-
-static void
 test_close_before_end_fails_stream(void)
 {
     fake_handler handler;
@@ -322,27 +273,6 @@ test_close_before_end_fails_stream(void)
     send(producer, 1, AD_ASYNC_READY);
     done(producer, &handler, "ster");
     CHECK_INT(handler.error_code, ECANCELED);
-}
-
-static void
-test_cancel(void)
-{
-    fake_handler handler;
-    handler_init(&handler);
-    handler.requests = 3;
-    ad_async_producer *producer = producer_of(&handler);
-    start(producer, AD_ASYNC_READY);
-    send(producer, 1, AD_ASYNC_READY);
-    struct ArrowAsyncProducer *shown = handler.shown.producer;
-    shown->request(shown, 1);
-    shown->cancel(shown);
-    shown->cancel(shown);
-    shown->request(shown, 1);
-    shown->request(shown, -1); /* ignored after the cancel */
-    CHECK_STR(handler.calls, "st");
-    send(producer, 2, AD_ASYNC_END);
-    finish(producer);
-    done(producer, &handler, "stnr");
 }
 
 static void
@@ -489,23 +419,6 @@ test_send_waits_for_event_of_host_array(void)
 /* --- refusals and mistakes of consumers ----------------------------------------- */
 
 static void
-test_refused_schema(void)
-{
-    fake_handler handler;
-    handler_init(&handler);
-    handler.schema_code = EIO;
-    handler.requests = 1;
-    ad_async_producer *producer = producer_of(&handler);
-    start(producer, AD_ASYNC_END);
-    send(producer, 1, AD_ASYNC_END);
-    ad_error err;
-    CHECK_INT(ad_async_producer_finish(producer, &err), AD_ERR_EXCHANGE);
-    CHECK_HAS(err.message, "on_schema");
-    CHECK_INT(err.code, EIO);
-    done(producer, &handler, "sr"); /* and nothing else */
-}
-
-static void
 test_refused_task(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -557,31 +470,6 @@ test_refused_end(void)
     CHECK_INT(ad_async_producer_finish(producer, &err), AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "on_next_task (the end)");
     done(producer, &handler, "snr");
-}
-
-static void
-test_request_that_is_not_positive(void)
-{
-    int64_t wrong[] = {0, -1, INT64_MIN};
-    for (int i = 0; i < 3; i++) {
-        fake_handler handler;
-        handler_init(&handler);
-        handler.requests = 5;
-        ad_async_producer *producer = producer_of(&handler);
-        start(producer, AD_ASYNC_READY);
-        send(producer, 1, AD_ASYNC_READY);
-        handler.shown.producer->request(handler.shown.producer, wrong[i]);
-        CHECK_STR(handler.calls, "st"); /* not from inside request */
-        send(producer, 1, AD_ASYNC_END);
-        ad_error err;
-        CHECK_INT(ad_async_producer_finish(producer, &err), AD_ERR_EXCHANGE);
-        CHECK_HAS(err.message, "broke a rule");
-        char text[64];
-        snprintf(text, sizeof(text), "n = %lld", (long long)wrong[i]);
-        CHECK_HAS(handler.error_message, text);
-        CHECK_INT(handler.error_code, EINVAL);
-        done(producer, &handler, "ster");
-    }
 }
 
 static void
@@ -734,12 +622,9 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_whole_stream),
         CHECK_TEST(test_metadata_and_device_type_are_shown),
-        CHECK_TEST(test_requests_add_up),
         CHECK_TEST(test_request_from_inside_a_task),
         CHECK_TEST(test_end_needs_no_request),
-        CHECK_TEST(test_error),
         CHECK_TEST(test_close_before_end_fails_stream),
-        CHECK_TEST(test_cancel),
         CHECK_TEST(test_close_after_cancel_is_no_error),
         CHECK_TEST(test_error_of_the_source_after_cancel),
         CHECK_TEST(test_cancel_wakes_a_producer_that_waits),
@@ -747,11 +632,9 @@ main(void)
         CHECK_TEST(test_options_set_before_start),
         CHECK_TEST(test_struct_lives_as_long_as_a_task),
         CHECK_TEST(test_send_waits_for_event_of_host_array),
-        CHECK_TEST(test_refused_schema),
         CHECK_TEST(test_refused_task),
         CHECK_TEST(test_refused_task_can_be_extracted_until_release),
         CHECK_TEST(test_refused_end),
-        CHECK_TEST(test_request_that_is_not_positive),
         CHECK_TEST(test_incomplete_handlers_are_refused),
         CHECK_TEST(test_calls_out_of_order),
         CHECK_TEST(test_wake_that_calls_the_handler),
