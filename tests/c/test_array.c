@@ -102,15 +102,6 @@ test_import_as_shares_the_schema(void)
 }
 
 static void
-import_column(const char *format, int64_t null_count, bool bitmap,
-              int n_buffers, ad_array *out)
-{
-    struct ArrowArray *node = tree_array(8, bitmap, n_buffers, 0);
-    node->null_count = null_count;
-    tree_import(tree_schema(format, "", 0), node, NULL, out);
-}
-
-static void
 test_slice_refuses_rows_out_of_range(void)
 {
     static const int64_t bad[][2] = {
@@ -167,50 +158,6 @@ test_field_applies_the_slice_of_its_parent(void)
     tree_check_all_gone();
 }
 
-static void
-test_has_no_nulls_by_type_bitmap_and_count(void)
-{
-    static const struct {
-        const char *format;
-        int64_t null_count;
-        bool bitmap;
-        int n_buffers;
-        bool without;
-    } cases[] = {
-        {"l", 3, true, 2, false},  {"l", -1, true, 2, false},
-        {"l", 0, true, 2, true},   {"l", -1, false, 2, true},
-        {"n", 8, false, 0, false},
-    };
-    ad_array array, none;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        import_column(cases[i].format, cases[i].null_count, cases[i].bitmap,
-                      cases[i].n_buffers, &array);
-        CHECK_INT(ad_array_has_no_nulls(&array), cases[i].without);
-        CHECK((ad_array_validity(&array) != NULL) == cases[i].bitmap);
-        CHECK_INT(ad_array_slice(&array, 1, 0, &none, &err), AD_OK);
-        CHECK(ad_array_has_no_nulls(&none));
-        ad_array_clear(&none);
-        ad_array_clear(&array);
-    }
-    struct ArrowArray *node = tree_array(4, true, 1, 1, tree_ints(4));
-    node->null_count = -1;
-    tree_import(tree_schema("+us:0", "", 1, tree_schema("l", "", 0)), node,
-                NULL, &array);
-    CHECK(ad_array_validity(&array) == NULL);
-    CHECK(ad_array_has_no_nulls(&array));
-    CHECK_INT(array.null_count, 0);
-    ad_array_clear(&array);
-    node = tree_array(4, false, 0, 2, tree_ints(1), tree_ints(1));
-    node->null_count = -1;
-    tree_import(tree_schema("+r", "", 2, tree_schema("i", "run_ends", 0),
-                            tree_schema("l", "values", 0)),
-                node, NULL, &array);
-    CHECK(ad_array_validity(&array) == NULL);
-    CHECK(ad_array_has_no_nulls(&array));
-    ad_array_clear(&array);
-    tree_check_all_gone();
-}
-
 int
 main(void)
 {
@@ -220,7 +167,6 @@ main(void)
         CHECK_TEST(test_import_as_shares_the_schema),
         CHECK_TEST(test_slice_refuses_rows_out_of_range),
         CHECK_TEST(test_field_applies_the_slice_of_its_parent),
-        CHECK_TEST(test_has_no_nulls_by_type_bitmap_and_count),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -274,25 +274,6 @@ test_refuses_invalid_run_ends(void)
 }
 
 static void
-test_refuses_invalid_dictionary(void)
-{
-    tree t = dictionary();
-    t.array->dictionary = NULL;
-    refuse(t, "", "dictionary is NULL, but the schema has one");
-    t = dictionary();
-    t.schema->release(t.schema);
-    free(t.schema);
-    t.schema = tree_schema("c", "", 0);
-    refuse(t, "", "the schema has none");
-    t = deep();
-    t.array->children[1]->dictionary->buffers[1] = NULL;
-    refuse(t, "children[1].dictionary", "(offsets) is NULL");
-    t = dictionary();
-    t.array->dictionary->release(t.array->dictionary);
-    refuse(t, "dictionary", "released");
-}
-
-static void
 refuse_schema(tree t, const char *path, const char *message)
 {
     CHECK_INT(validate(t), AD_ERR_ARROW);
@@ -379,7 +360,6 @@ main(void)
         CHECK_TEST(test_refuses_missing_data),
         CHECK_TEST(test_refuses_invalid_children),
         CHECK_TEST(test_refuses_invalid_run_ends),
-        CHECK_TEST(test_refuses_invalid_dictionary),
         CHECK_TEST(test_refuses_invalid_schema),
         CHECK_TEST(test_accepts_a_million_columns),
     };

@@ -50,31 +50,6 @@ test_table_rows_are_found_by_every_key(void)
 }
 
 static void
-test_unknown_types_are_not_found(void)
-{
-    CHECK(ad_dtype_find((ad_dl_dtype){77, 8, 1}) == NULL);
-    CHECK(ad_dtype_find((ad_dl_dtype){AD_DL_INT, 7, 1}) == NULL);
-    CHECK(ad_dtype_find((ad_dl_dtype){AD_DL_FLOAT, 32, 4}) != NULL);
-    CHECK(ad_dtype_by_format("") == NULL);
-    CHECK(ad_dtype_by_format("b") == NULL);
-    CHECK(ad_dtype_by_format("ix") == NULL);
-    CHECK(ad_dtype_by_format("+w:2") == NULL);
-}
-
-static void
-test_format_names_lanes_and_unknown_types(void)
-{
-    char name[AD_DTYPE_NAME_SIZE];
-    CHECK_STR(ad_dtype_format((ad_dl_dtype){2, 32, 1}, name), "float32");
-    CHECK_STR(ad_dtype_format((ad_dl_dtype){2, 32, 4}, name), "float32x4");
-    CHECK_STR(ad_dtype_format((ad_dl_dtype){2, 32, 0}, name), "float32x0");
-    CHECK_STR(ad_dtype_format((ad_dl_dtype){77, 3, 1}, name),
-              "dlpack(code=77, bits=3, lanes=1)");
-    CHECK_STR(ad_dtype_format((ad_dl_dtype){255, 255, 65535}, name),
-              "dlpack(code=255, bits=255, lanes=65535)");
-}
-
-static void
 test_names_are_canonical(void)
 {
     static const char *const names[] = {
@@ -258,8 +233,6 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_table_rows_are_found_by_every_key),
-        CHECK_TEST(test_unknown_types_are_not_found),
-        CHECK_TEST(test_format_names_lanes_and_unknown_types),
         CHECK_TEST(test_names_are_canonical),
         CHECK_TEST(test_typestr_refusals),
         CHECK_TEST(test_buffer_format_is_parsed),

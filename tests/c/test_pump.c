@@ -203,15 +203,6 @@ test_no_more_files(void)
 }
 
 static void
-test_queue_size_out_of_range(void)
-{
-    ad_consumer_queue *queue;
-    ad_error err;
-    CHECK_INT(ad_consumer_queue_new(0, false, &queue, &err), AD_ERR_VALUE);
-    CHECK_HAS(err.message, "queue_size is 0");
-}
-
-static void
 test_whole_stream(void)
 {
     static const long counts[] = {0, 1, 2, 1000};
@@ -228,29 +219,6 @@ test_whole_stream(void)
             end(&self);
             check_all_gone();
         }
-    }
-}
-
-static void
-test_source_that_fails(void)
-{
-    for (long at = 0; at < 5; at++) {
-        ends self;
-        ad_status status;
-        ad_error err;
-        ad_async_error said;
-        start(&self, at, ENOSPC, 4);
-        CHECK_INT(read_up_to(self.queue, -1, &status, &err), at);
-        CHECK_INT(status, AD_ERR_EXCHANGE);
-        CHECK(ad_async_consumer_error(self.queue->consumer, &said));
-        CHECK_INT(said.code, ENOSPC);
-        CHECK_STR(said.message, "the source is broken, in full");
-        CHECK_INT(wait_for_end(&self, &err), AD_ERR_EXCHANGE);
-        CHECK_INT(err.code, ENOSPC);
-        CHECK_STR(ad_array_stream_last_error(ad_async_pump_stream(self.pump)),
-                  "the source is broken, in full");
-        end(&self);
-        check_all_gone();
     }
 }
 
@@ -307,30 +275,6 @@ test_stop_after_cancel_is_no_error(void)
     atomic_store(&is_held, false);
     CHECK_INT(wait_for_end(&self, &err), AD_OK);
     CHECK(!ad_async_consumer_error(self.queue->consumer, &said));
-    end(&self);
-    check_all_gone();
-}
-
-/* The pump reads one batch ahead of the requests. */
-static void
-test_pump_reads_one_batch_ahead(void)
-{
-    ends self;
-    ad_status status;
-    ad_error err;
-    start(&self, -1, 0, 4);
-    for (int i = 0; i < PATIENCE_MS && atomic_load(&n_given) < 5; i++) {
-        (void)poll(NULL, 0, 1);
-    }
-    (void)poll(NULL, 0, 5);
-    CHECK_INT(atomic_load(&n_given), 5);
-    ad_async_pump_stop(self.pump);
-    ad_async_pump_stop(self.pump);
-    CHECK_INT(wait_for_end(&self, &err), AD_OK);
-    CHECK_INT(read_up_to(self.queue, 4, &status, &err), 4);
-    CHECK_INT(read_up_to(self.queue, -1, &status, &err), 0);
-    CHECK_INT(status, AD_ERR_EXCHANGE);
-    CHECK_INT(err.code, ECANCELED);
     end(&self);
     check_all_gone();
 }
@@ -455,13 +399,10 @@ main(void)
     static const check_test tests[] = {
         CHECK_TEST(test_waker),
         CHECK_TEST(test_no_more_files),
-        CHECK_TEST(test_queue_size_out_of_range),
         CHECK_TEST(test_whole_stream),
-        CHECK_TEST(test_source_that_fails),
         CHECK_TEST(test_failure_without_errno),
         CHECK_TEST(test_consumer_cancels),
         CHECK_TEST(test_stop_after_cancel_is_no_error),
-        CHECK_TEST(test_pump_reads_one_batch_ahead),
         CHECK_TEST(test_closed_consumer),
         CHECK_TEST(test_unref_of_running_pump),
         CHECK_TEST(test_no_memory),
