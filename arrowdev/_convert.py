@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     # What every library has is Any: nothing of it is imported.
     _Source = Array | Tensor | Buffer
-    _Constructor = Callable[[Any, _Source, bool | None, object], Any]
+    _Constructor = Callable[[Any, Any, bool | None, object], Any]
     _Take = Callable[[_Source, bool | None, object], Array]
     _Kind = Literal["array", "tensor", "stream"]
     _Make = Callable[[Any, bool | None, object], Any]
@@ -220,13 +220,16 @@ def _by_from_dlpack(path: str) -> _Constructor:
     """Call the function at `path` within the library, which takes a DLPack producer."""
 
     def constructor(library: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
-        function = library
-        for name in path.split("."):
-            function = getattr(function, name)
         values = tensor(obj, copy=copy, stream=stream)
-        return _writable(function(values), values)
+        return _writable(_at(library, path)(values), values)
 
     return constructor
+
+
+def _at(library: Any, path: str) -> Any:
+    for name in path.split("."):
+        library = getattr(library, name)
+    return library
 
 
 def take_without_negative_strides(obj: _Source, copy: bool | None, stream: object) -> Tensor:
@@ -354,15 +357,18 @@ def _pyarrow_array(pyarrow: Any, obj: _Source, copy: bool | None, stream: object
     return pyarrow.array(_arrow(obj, copy, stream))
 
 
-def _batch(obj: _Source, copy: bool | None, stream: object) -> Array:
-    batch = array(obj, copy=copy, stream=stream)
-    if batch.schema.format != "+s":
+def _require_columns(type: Schema) -> None:
+    if type.format != "+s":
         raise exchange_error(
-            f"a table or batch is made of columns, and the data are one column of {batch.schema}",
+            f"a table or batch is made of columns, and the data are one column of {type}",
             reason="dtype",
             hint='name the column: arrowdev.record_batch({"name": x})',
-            device=batch.device,
         )
+
+
+def _batch(obj: _Source, copy: bool | None, stream: object) -> Array:
+    batch = array(obj, copy=copy, stream=stream)
+    _require_columns(batch.schema)
     if batch.null_count:
         raise exchange_error(
             f"a table or batch has no place for null rows, and the data have {batch.null_count}",
@@ -389,22 +395,33 @@ def take_stream(obj: _Source | ArrayStream, copy: bool | None, stream: object) -
     return array_stream(array(obj, copy=copy, stream=stream))
 
 
-def _each(take: _Take, stream: ArrayStream) -> ArrayStream:
-    """Return a stream of what `take`, which makes bits of bools, makes of each batch."""
-    type = _schema_of_parts(_bits_in(_schema_parts(stream.schema)))
-    return stream.map(lambda batch: take(batch, None, None), schema=type)
+def _taken(
+    take: _Take, obj: _Source | ArrayStream, copy: bool | None, stream: object
+) -> Array | ArrayStream:
+    """Return what `take`, which makes bits of bools, makes of the data or of each batch."""
+    if not isinstance(obj, ArrayStream):
+        return take(obj, copy, stream)
+    type = _schema_of_parts(_bits_in(_schema_parts(obj.schema)))
+    return obj.map(lambda batch: take(batch, None, None), schema=type)
 
 
 def take_stream_for_strangers(
     obj: _Source | ArrayStream, copy: bool | None, stream: object
 ) -> Array | ArrayStream:
     """The same for a class that takes a stream. An Array is a stream as well."""
-    take = _with_bits(_without_null_rows)
-    return _each(take, obj) if isinstance(obj, ArrayStream) else take(obj, copy, stream)
+    return _taken(_with_bits(_without_null_rows), obj, copy, stream)
 
 
-def _on_host(data: Array, what: str) -> Array:
-    _require_host(data, what)
+def _on_host(data: Any, what: str) -> Any:
+    """Return an Array or an ArrayStream that the host can read."""
+    if not isinstance(data, ArrayStream):
+        _require_host(data, what)
+    elif not hasattr(data, "__arrow_c_stream__"):
+        raise exchange_error(
+            f"{what} needs host memory, found batches of device type {data.device_type}",
+            reason="device",
+            hint='bring them to the host with .to("cpu")',
+        )
     return data
 
 
@@ -415,6 +432,36 @@ def _by_arrow(name: str, take: _Take = _arrow) -> _Constructor:
         return getattr(library, name)(take(obj, copy, stream))
 
     return constructor
+
+
+def _by_stream(
+    path: str, *, take: _Take | None = None, has_columns: bool = True, shares: bool = False
+) -> _Constructor:
+    """Call the function at `path` within the library, which takes a stream.
+
+    `take` is what it needs of each batch; `shares` is whether it never copies.
+    """
+
+    def constructor(library: Any, obj: ArrayStream, copy: bool | None, stream: object) -> Any:
+        if copy is False and not shares:
+            raise _cannot_promise(library)
+        if has_columns:
+            _require_columns(obj.schema)
+        data = _on_host(obj, f"{library.__name__}.{path}")
+        return _at(library, path)(data if take is None else _taken(take, data, None, None))
+
+    return constructor
+
+
+def _joined(constructor: _Constructor) -> _Constructor:
+    """Read the stream as one Array."""
+
+    def joined(library: Any, obj: ArrayStream, copy: bool | None, stream: object) -> Any:
+        if copy is False:
+            raise _cannot_promise(library)
+        return constructor(library, obj.read_all(), None, stream)
+
+    return joined
 
 
 def _cannot_promise(library: Any) -> ExchangeError:
@@ -494,10 +541,10 @@ def _unknown_to_polars(type: Schema) -> Schema | None:
 def _polars(name: str, take: _Take) -> _Constructor:
     """The same as _by_arrow, for polars, which itself decides whether to copy."""
 
-    def constructor(library: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
+    def constructor(library: Any, obj: Any, copy: bool | None, stream: object) -> Any:
         if copy is False:
             raise _cannot_promise(library)
-        data = _on_host(take(obj, copy, stream), f"a polars.{name}")
+        data = _on_host(_taken(take, obj, copy, stream), f"a polars.{name}")
         unknown = _unknown_to_polars(data.schema)
         if unknown is not None:
             is_union = unknown.format.startswith("+u")
@@ -507,7 +554,7 @@ def _polars(name: str, take: _Take) -> _Constructor:
                 hint="pass the children of the union one by one: arrowdev.array(x).children"
                 if is_union
                 else f"pass Python's values: polars.{name}(arrowdev.array(x).to_pylist())",
-                device=data.device,
+                device=getattr(data, "device", None),
             )
         try:
             return getattr(library, name)(data)
@@ -516,7 +563,7 @@ def _polars(name: str, take: _Take) -> _Constructor:
                 f"polars panics at {data.schema}: {str(error).partition(chr(10))[0]}",
                 reason="dtype",
                 hint=f"pass Python's values: polars.{name}(arrowdev.array(x).to_pylist())",
-                device=data.device,
+                device=getattr(data, "device", None),
             ) from error
 
     return constructor
@@ -806,6 +853,18 @@ _CONSTRUCTORS = {
 }
 
 
+# The same for classes that take a stream as a whole. Called with an ArrayStream.
+_STREAMS = {
+    ("pyarrow", "RecordBatchReader"): _by_stream("RecordBatchReader.from_stream", shares=True),
+    ("pyarrow", "Table"): _by_stream("table", shares=True),
+    ("pyarrow", "ChunkedArray"): _by_stream("chunked_array", has_columns=False, shares=True),
+    ("polars", "Series"): _CONSTRUCTORS["polars", "Series"],
+    ("polars", "DataFrame"): _CONSTRUCTORS["polars", "DataFrame"],
+    ("pandas", "Series"): _joined(_pandas_series),
+    ("pandas", "DataFrame"): _joined(_pandas_frame),
+    ("duckdb", "DuckDBPyRelation"): _by_stream("from_arrow", take=_with_bits(_batch)),
+}
+
 # Those whose classes hold tensors.
 _TENSOR_LIBRARIES = {"builtins", "numpy", "torch", "cupy", "jax", "jaxlib", "tvm_ffi", "dpnp"}
 
@@ -837,6 +896,7 @@ def is_known(cls: type) -> bool:
     return (
         cls in (Tensor, Array)
         or _key(cls) in _CONSTRUCTORS
+        or _key(cls) in _STREAMS
         or "__dlpack_c_exchange_api__" in vars(cls)
     )
 
@@ -869,13 +929,29 @@ def _search(cls: type) -> Target:
     return target
 
 
+def _find_known(cls: type) -> Target | None:
+    """How instances of this very class are made, if it is in the tables."""
+    constructor, read = _CONSTRUCTORS.get(_key(cls)), _STREAMS.get(_key(cls))
+    if constructor is None and read is None:
+        return None
+    library = _library(cls)
+    whole = read and functools.partial(read, library)
+    if constructor is not None:
+        kind: _Kind = "tensor" if library_name(cls) in _TENSOR_LIBRARIES else "array"
+        return Target(kind, functools.partial(constructor, library), whole)
+    assert read is not None
+
+    def make(obj: _Source, copy: bool | None, stream: object) -> Any:
+        return read(library, take_stream(obj, copy, stream), copy, stream)
+
+    return Target("stream", make, whole)
+
+
 def _find_base(cls: type) -> tuple[Target | None, type | None]:
     for base in cls.__mro__:
-        constructor = _CONSTRUCTORS.get(_key(base))
-        if constructor is not None:
-            kind: _Kind = "tensor" if library_name(base) in _TENSOR_LIBRARIES else "array"
-            make = functools.partial(constructor, _library(base))
-            return Target(kind, make), base
+        target = _find_known(base)
+        if target is not None:
+            return target, base
         registered = _targets.find_registered(base)
         if registered is not None:
             from arrowdev import _ways

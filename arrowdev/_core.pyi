@@ -17,9 +17,17 @@ from typing import (
 
 from typing_extensions import CapsuleType, Self
 
-from arrowdev.typing import ArrayLike, DeviceLike, SupportsDLPack, TypeLike
+from arrowdev._stream_into import ConvertedStream
+from arrowdev.typing import (
+    ArrayLike,
+    DeviceLike,
+    SupportsArrowStream,
+    SupportsDLPack,
+    TypeLike,
+)
 
 _T = TypeVar("_T")
+_Whole = TypeVar("_Whole", bound=SupportsArrowStream)
 _Nulls = Literal["raise", "ignore", "fill"]
 _Order = Literal["C", "F"]
 _Level = Literal["structure", "full"]
@@ -267,6 +275,27 @@ class ArrayStream:
     def map(
         self, function: Callable[[Array], ArrayLike], *, schema: TypeLike | None = None
     ) -> ArrayStream: ...
+    @overload
+    def into(
+        self, cls: type[Array], *, stream: _Stream | None = None, copy: bool | None = None
+    ) -> ConvertedStream[Array]: ...
+    # A class of streams takes all of the batches. That it is no class of arrays cannot be said.
+    @overload
+    def into(  # type: ignore[overload-overlap]
+        self, cls: type[_Whole], *, stream: _Stream | None = None, copy: bool | None = None
+    ) -> _Whole: ...
+    @overload
+    def into(
+        self, cls: type[_T], *, stream: _Stream | None = None, copy: bool | None = None
+    ) -> ConvertedStream[_T]: ...
+    @overload
+    def into(
+        self,
+        cls: Mapping[str, type[Any]],
+        *,
+        stream: _Stream | None = None,
+        copy: bool | None = None,
+    ) -> ConvertedStream[dict[str, Any]]: ...
     def read_all(self) -> Array: ...
     def close(self) -> None: ...
     def _repr_html_(self) -> str: ...

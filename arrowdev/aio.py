@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         _AsyncConsumer,
         _AsyncProducer,
     )
+    from arrowdev._stream_into import AsyncConvertedStream
     from arrowdev.typing import ArrayLike, SupportsAsyncDeviceStream, TypeLike
 
     _Metadata = Mapping[bytes, bytes | str] | Mapping[str, bytes | str]
@@ -327,6 +328,26 @@ class AsyncArrayStream:
         ``async for batch in stream`` ignores the metadata of the batches.
         """
         return _WithMetadata(self)
+
+    def into(
+        self, cls: Any, *, stream: object = None, copy: bool | None = None
+    ) -> AsyncConvertedStream[Any]:
+        """Read the stream as objects of another library, one per batch, with ``async for``.
+
+        The parameters are those of :meth:`ArrayStream.into`. A class that takes a stream as a
+        whole is refused: use ``x.to_stream().into(cls)``.
+
+        Raises
+        ------
+        TypeError
+            There is no way to make an instance of a class.
+        KeyError, ExchangeError
+            A column is absent, or a class has no equivalent of its type. Raised here if the
+            schema has arrived, else with the first batch.
+        """
+        from arrowdev._stream_into import AsyncConvertedStream
+
+        return AsyncConvertedStream(self, cls, stream, copy)
 
     async def _wait(self) -> None:
         """Wait until something may have arrived."""

@@ -8,6 +8,8 @@ are left open, since libraries differ in the keywords that they accept.
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
+from arrowdev._stream_into import AsyncConvertedStream, ConvertedStream
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer, CapsuleType
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrayLike",
+    "AsyncConvertedStream",
+    "ConvertedStream",
     "DeviceLike",
     "SupportsArrayInterface",
     "SupportsArrowArray",

@@ -8,6 +8,8 @@ from typing_extensions import CapsuleType, Self, assert_type
 import arrowdev as ad
 from arrowdev.typing import (
     ArrayLike,
+    AsyncConvertedStream,
+    ConvertedStream,
     SupportsArrowdevFrom,
     SupportsArrowDeviceArray,
     SupportsDLPack,
@@ -27,6 +29,11 @@ class Producer:
 
 class ArrowProducer:
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        raise NotImplementedError
+
+
+class ArrowStreamer:
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         raise NotImplementedError
 
 
@@ -85,6 +92,19 @@ def targets(array: ad.Array) -> None:
     ad.register_target(Target, lambda exporter: Target(), takes="stream")
     ad.register_target(Target, lambda exporter: Target(), takes="table")  # type: ignore[arg-type]
     ad.register_target(made, Target)  # type: ignore[arg-type]
+
+
+def streams(stream: ad.ArrayStream, pushed: ad.AsyncArrayStream) -> None:
+    assert_type(stream.into(Target), ConvertedStream[Target])
+    assert_type(stream.into(ad.Tensor), ConvertedStream[ad.Tensor])
+    assert_type(stream.into(ad.Array), ConvertedStream[ad.Array])
+    assert_type(stream.into(ArrowStreamer), ArrowStreamer)
+    assert_type(stream.into({"a": Target, "b": Producer}), ConvertedStream[dict[str, Any]])
+    assert_type([made for made in stream.into(Target)], list[Target])  # noqa: C416
+    with stream.into(Target) as converted:
+        assert_type(next(converted), Target)
+    assert_type(pushed.into(Target), AsyncConvertedStream[Any])
+    stream.into("Target")  # type: ignore[call-overload]
 
 
 def tensors(tensor: ad.Tensor, array: ad.Array) -> None:

@@ -1,6 +1,7 @@
 /* .into(cls) and arrowdev.convert(): conversion to another library's class. */
 #include "protocol/dlpack_tensor.h"
 #include "python/functions/functions.h"
+#include "python/types/array_stream_type.h"
 #include "support/py_call.h"
 
 /* Warns where `result` lets its users write memory that its producer flagged
@@ -91,6 +92,21 @@ find_once(PyObject **member, const char *function)
     return helper;
 }
 
+/* The arguments of a helper; borrowed. */
+static PyObject *
+stream_object(const ad_stream_argument *stream)
+{
+    return stream->value != NULL ? stream->value : Py_None;
+}
+
+static PyObject *
+copy_object(int copy)
+{
+    return copy == AD_COPY_IF_NEEDED ? Py_None
+           : copy == AD_COPY_NEVER   ? Py_False
+                                     : Py_True;
+}
+
 PyObject *
 ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
                 const ad_stream_argument *stream, int copy)
@@ -116,49 +132,70 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     if (helper == NULL) {
         return NULL;
     }
-    PyObject *flag = copy == AD_COPY_IF_NEEDED ? Py_None
-                     : copy == AD_COPY_NEVER   ? Py_False
-                                               : Py_True;
-    PyObject *args[] = {self, cls,
-                        stream->value != NULL ? stream->value : Py_None, flag};
+    PyObject *args[] = {self, cls, stream_object(stream), copy_object(copy)};
     return PyObject_Vectorcall(helper, args, 4, NULL);
 }
 
-/* Whether the object may be a column as well as a tensor, by its type. */
+/* Whether an object of this type may be a column as well as a tensor. */
 static bool
-has_two_kinds(ad_state *state, PyObject *object)
+has_two_kinds(const ad_type_slot *slot)
 {
-    ad_type_slot slot;
-    if (ad_is_array(state, object) || ad_is_tensor(state, object)) {
-        return false;
-    }
-    ad_type_slot_get(state, Py_TYPE(object), &slot);
-    return slot.has_numpy_block ||
-           (!slot.is_column && ((slot.offers & AD_ARROW_PROTOCOLS) != 0 ||
-                                slot.may_have_dict || slot.has_own_lookup));
+    return slot->has_numpy_block ||
+           (!slot->is_column && ((slot->offers & AD_ARROW_PROTOCOLS) != 0 ||
+                                 slot->may_have_dict || slot->has_own_lookup));
 }
 
-/* Whether the class wants a tensor, where that matters for the object. Returns
- * 0, or -1 with an exception. */
+/* Whether it is a stream of arrays, and no array. */
+static bool
+is_stream(const ad_type_slot *slot)
+{
+    const uint32_t arrays =
+        AD_PROTOCOL_BIT(arrow_device_array) | AD_PROTOCOL_BIT(arrow_array);
+    const uint32_t streams =
+        AD_PROTOCOL_BIT(arrow_device_stream) | AD_PROTOCOL_BIT(arrow_stream);
+    return (slot->offers & arrays) == 0 && (slot->offers & streams) != 0;
+}
+
+/* What the class wants, where that matters for the object. */
+typedef enum wanted {
+    WANTS_ANY = 0,
+    WANTS_TENSOR,
+    WANTS_STREAM
+} wanted;
+
+/* Returns 0, or -1 with an exception. */
 static int
-find_kind(ad_state *state, PyObject *object, PyObject *cls, bool *wants_tensor)
+find_kind(ad_state *state, PyObject *object, PyObject *cls, wanted *out)
 {
     ad_type_slot slot;
-    *wants_tensor = cls == state->tensor_type;
-    if (*wants_tensor || !PyType_Check(cls) || !has_two_kinds(state, object)) {
+    *out = cls == state->tensor_type ? WANTS_TENSOR : WANTS_ANY;
+    if (*out == WANTS_TENSOR || !PyType_Check(cls) ||
+        ad_is_array(state, object) || ad_is_tensor(state, object)) {
+        return 0;
+    }
+    ad_type_slot_get(state, Py_TYPE(object), &slot);
+    const bool may_be_stream = is_stream(&slot);
+    if (!may_be_stream && !has_two_kinds(&slot)) {
         return 0;
     }
     ad_type_slot_get(state, (PyTypeObject *)cls, &slot);
     if (slot.exchange_api != NULL) {
-        *wants_tensor = true;
+        *out = WANTS_TENSOR;
         return 0;
     }
     PyObject *helper = find_once(&state->kind_of_helper, "kind_of");
     PyObject *kind = helper != NULL ? PyObject_CallOneArg(helper, cls) : NULL;
-    *wants_tensor =
-        kind != NULL && PyUnicode_CompareWithASCIIString(kind, "tensor") == 0;
-    Py_XDECREF(kind);
-    return kind != NULL ? 0 : -1;
+    if (kind == NULL) {
+        return -1;
+    }
+    if (PyUnicode_CompareWithASCIIString(kind, "tensor") == 0) {
+        *out = WANTS_TENSOR;
+    } else if (may_be_stream &&
+               PyUnicode_CompareWithASCIIString(kind, "stream") == 0) {
+        *out = WANTS_STREAM;
+    }
+    Py_DECREF(kind);
+    return 0;
 }
 
 /* Imports the object of convert() as an Array or a Tensor: as a Tensor if
@@ -193,15 +230,38 @@ import_for_convert(ad_state *state, PyObject *object,
     return ad_tensor_object_new(state, &imported.tensor.tensor);
 }
 
+/* A stream as an instance of a class that takes it as a whole. */
+static PyObject *
+convert_stream(ad_state *state, PyObject *object, PyObject *cls,
+               const ad_request *request)
+{
+    PyObject *stream = ad_array_stream_from_object(state, object);
+    if (stream == NULL) {
+        return NULL;
+    }
+    PyObject *result = ad_array_stream_object_into(
+        stream, cls, stream_object(&request->stream),
+        copy_object((int)request->copy));
+    Py_DECREF(stream);
+    return result;
+}
+
 PyObject *
 ad_convert(ad_state *state, PyObject *object, PyObject *cls,
            const ad_request *request, ad_tensor_options *options)
 {
     ad_copy copy;
     ad_request as_wanted = *request;
-    if (find_kind(state, object, cls, &as_wanted.wants_tensor) < 0) {
+    wanted kind;
+    if (find_kind(state, object, cls, &kind) < 0) {
         return NULL;
     }
+    /* A device, or a value for nulls, is asked for of an array. */
+    if (kind == WANTS_STREAM && !request->has_device &&
+        options->bridge.nulls == AD_NULLS_RAISE) {
+        return convert_stream(state, object, cls, request);
+    }
+    as_wanted.wants_tensor = kind == WANTS_TENSOR;
     PyObject *ours =
         import_for_convert(state, object, &as_wanted, options, &copy);
     if (ours == NULL) {

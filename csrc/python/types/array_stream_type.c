@@ -15,6 +15,7 @@
 #include "stream/adapters.h"
 #include "support/args.h"
 #include "support/logging.h"
+#include "support/py_call.h"
 
 /* --- Python objects that a stream holds ---------------------------------- */
 
@@ -432,6 +433,51 @@ stream_map(ad_state *state, PyObject *object, PyObject *const *values)
 static AD_ENTRY(call_stream_map, ad_state_of, map_signature,
                 stream_map(state, self, values));
 
+/* --- into() -------------------------------------------------------------- */
+
+static const ad_signature into_signature = {
+    .function = "into()",
+    .n_positional = 1,
+    .n_required = 1,
+    AD_PARAMETER_NAMES(AD_STR_cls, AD_STR_stream, AD_STR_copy),
+};
+
+/* What the helper refuses leaves the stream as it is. */
+PyObject *
+ad_array_stream_object_into(PyObject *object, PyObject *cls, PyObject *stream,
+                            PyObject *copy)
+{
+    PyObject *args[] = {object, cls, stream, copy};
+    PyObject *plan = ad_call_helper("_stream_into", "plan", args, 4);
+    ad_array_stream *taken =
+        plan != NULL ? ad_array_stream_hand_over(object) : NULL;
+    PyObject *hidden =
+        taken != NULL ? ad_array_stream_object_new(ad_state_of(object), taken)
+                      : NULL;
+    PyObject *result =
+        hidden != NULL ? PyObject_CallOneArg(plan, hidden) : NULL;
+    Py_XDECREF(hidden);
+    Py_XDECREF(plan);
+    return result;
+}
+
+static PyObject *
+stream_into(ad_state *state, PyObject *object, PyObject *const *values)
+{
+    ad_stream_argument argument;
+    int copy;
+    if (ad_parse_stream(state, values[1], &argument) < 0 ||
+        (values[2] != NULL && ad_parse_copy(values[2], &copy) < 0)) {
+        return NULL;
+    }
+    return ad_array_stream_object_into(
+        object, values[0], values[1] != NULL ? values[1] : Py_None,
+        values[2] != NULL ? values[2] : Py_None);
+}
+
+static AD_ENTRY(call_stream_into, ad_state_of, into_signature,
+                stream_into(state, self, values));
+
 /* --- concat_streams() ---------------------------------------------------- */
 
 static const ad_signature concat_signature = {
@@ -662,6 +708,29 @@ static PyMethodDef stream_methods[] = {
      ">>> stream = ad.array_stream([b\"ab\", b\"cd\"]).map(lambda batch: batch[1:])\n"
      ">>> [batch.to_pylist() for batch in stream]\n"
      "[[98], [100]]"},
+    {"into", AD_METHOD(call_stream_into),
+     "into($self, cls, *, stream=None, copy=None)\n--\n\n"
+     "The batches as instances of another library's class, one after another;\n"
+     "or the whole stream as one, of a class that takes a stream. This stream\n"
+     "is handed over to the result.\n\n"
+     "Parameters\n----------\n"
+     "cls : type or mapping\n"
+     "    A class as in Array.into(), or a class for each column: for each batch\n"
+     "    there is a dict of the named columns then. Readers, tables and frames\n"
+     "    take the whole stream.\n"
+     "stream, copy : optional\n"
+     "    As in Array.into(), for each batch.\n\n"
+     "Returns\n-------\n"
+     "ConvertedStream, or an instance of `cls`\n\n"
+     "Raises\n------\n"
+     "TypeError\n    There is no way to make an instance of a class.\n"
+     "KeyError\n    There is no column of that name.\n"
+     "ExchangeError\n    A class has no equivalent of the type of the data.\n"
+     "    All of these are raised before a batch is read.\n\n"
+     "Examples\n--------\n"
+     ">>> stream = ad.array_stream([b\"ab\", b\"c\"])\n"
+     ">>> [view.tolist() for view in stream.into(memoryview)]\n"
+     "[[97, 98], [99]]"},
     {"read_all", stream_read_all, METH_NOARGS,
      "read_all($self)\n--\n\n"
      "The remaining batches of the stream, as one Array.\n\n"

@@ -43,6 +43,10 @@ PyObject *ad_array_stream_object_to(ad_state *state, PyObject *object,
                                     ad_device target, int64_t prefetch,
                                     PyObject *stream);
 
+/* object.into(cls, stream=, copy=), with None for what is left out. */
+PyObject *ad_array_stream_object_into(PyObject *object, PyObject *cls,
+                                      PyObject *stream, PyObject *copy);
+
 /* Takes the stream out of the object permanently: a reference, or NULL with an
  * exception if the stream is being read, was handed over, or is closed. */
 ad_array_stream *ad_array_stream_hand_over(PyObject *object);
