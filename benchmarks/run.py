@@ -37,6 +37,7 @@ MARKERS = ("<!-- table: begin -->", "<!-- table: end -->")
 DEVICE_MARKERS = ("<!-- devices: begin -->", "<!-- devices: end -->")
 GPU_MARKERS = ("<!-- gpu: begin -->", "<!-- gpu: end -->")
 STREAM_MARKERS = ("<!-- streams: begin -->", "<!-- streams: end -->")
+TRAINING_MARKERS = ("<!-- training: begin -->", "<!-- training: end -->")
 VALUE_MARKERS = ("<!-- values: begin -->", "<!-- values: end -->")
 KERNEL_MARKERS = ("<!-- kernels: begin -->", "<!-- kernels: end -->")
 PLACES = {
@@ -45,6 +46,7 @@ PLACES = {
     "copies": DEVICE_MARKERS,
     "gpu": GPU_MARKERS,
     "streams": STREAM_MARKERS,
+    "training": TRAINING_MARKERS,
     "values": VALUE_MARKERS,
 }
 

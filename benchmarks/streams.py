@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
 
 import compiler  # noqa: E402
 
-GROUP = "streams"
+GROUP, TRAINING = "streams", "training"
 SETUP = f"{AD}; import streams; from streams import *"
 N_FEW = 20_000  # batches of a repeat that is timed as a whole
 MANY = 32  # columns
@@ -272,6 +272,72 @@ def pushed():
         )
 
 
+N_ROWS, BATCH_ROWS = 32 * 1024, 4096
+
+
+def points():
+    """A pyarrow table of two features and a label, in chunks that are no training batches."""
+    import numpy as np
+    import pyarrow as pa
+
+    x = np.random.default_rng(0).random(N_ROWS, dtype="f4")
+    table = pa.table({"x": x, "y": x * 2, "label": (x > 0.5).astype("i8")})
+    return pa.concat_tables([table[:20_000], table[20_000:]])
+
+
+def slices(table):
+    """A loop by hand: each column is joined, becomes a tensor, and is cut."""
+    import torch
+
+    columns = {
+        name: torch.from_dlpack(table[name].combine_chunks()) for name in table.column_names
+    }
+    for first in range(0, table.num_rows, BATCH_ROWS):
+        yield {name: column[first : first + BATCH_ROWS] for name, column in columns.items()}
+
+
+def cut(table):
+    """The same, but the table is cut by pyarrow."""
+    import torch
+
+    for batch in table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
+        yield {name: torch.from_dlpack(batch[name]) for name in batch.schema.names}
+
+
+def loader(table, n_workers):
+    """torch's own way: rows of tensors, collated to batches in other processes."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    columns = [torch.from_dlpack(column.combine_chunks()) for column in table.columns]
+    data = TensorDataset(*columns)
+    return DataLoader(data, BATCH_ROWS, num_workers=n_workers, persistent_workers=n_workers > 0)
+
+
+def into_torch():
+    """Columns of a table as training batches of torch."""
+    ours = Case(
+        "arrowdev",
+        "for batch in ad.array_stream(t).rechunk(4096).into(classes): pass",
+        "import torch; classes = dict.fromkeys(t.column_names, torch.Tensor)",
+    )
+    loops = (
+        Case("columns joined, cut by torch", "for batch in slices(t): pass", "import torch"),
+        Case("table joined, cut by pyarrow", "for batch in cut(t): pass", "import torch"),
+    )
+    loaders = (
+        Case("DataLoader, 2 workers", "for batch in b: pass", "b = loader(t, 2)", number=1),
+        Case("DataLoader, no worker", "for batch in b: pass", "b = loader(t, 0)", number=1),
+    )
+    for name, peers, goal in (
+        ("training batch of 4,096 rows, beside loops by hand", loops, Goal(factor=0.83)),
+        ("training batch of 4,096 rows, beside torch's DataLoader", loaders, Goal(factor=20)),
+    ):
+        per = N_ROWS // BATCH_ROWS
+        setup = f"{SETUP}; t = points()"
+        yield HotPath(name, TRAINING, ours, peers, setup, goal, per=per, item="batch")
+
+
 def per_further_column(few, many):
     """The difference of two rows' overheads, by column."""
     goal = Goal(at_most=7)
@@ -284,7 +350,7 @@ def per_further_column(few, many):
 
 def times(arguments):
     rows = {}
-    for path in chain(passed_on(), iterated(), of_pyarrow(), of_python(), pushed()):
+    for path in chain(passed_on(), iterated(), of_pyarrow(), of_python(), into_torch(), pushed()):
         if re.search(arguments.only, path.name):
             rows[path.name] = measure_path(path, arguments.repeats, arguments.seconds)
             gc.collect()

@@ -145,8 +145,8 @@ def test_stream_rows(tmp_path):
     done = run("--quick", "--streams", "--json", "r.json", "--markdown", "page.md", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "r.json").read_text())["paths"]
-    assert {row["group"] for row in rows} == {"streams"}
-    assert sum(row["goal"] is not None for row in rows) == 10
+    assert {row["group"] for row in rows} == {"streams", "training"}
+    assert sum(row["goal"] is not None for row in rows) == 12
     for row in rows:
         if "not_measured" not in row:
             assert row["goal"] is None or row["met"] in (True, False)
