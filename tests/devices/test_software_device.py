@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from arrow_ctypes import ArrayNode, OnDevice, SchemaNode, Tree
@@ -466,3 +467,18 @@ class TestProducerAndConsumer:
             read(data=4096)
         with pytest.raises(ad.InvalidArrowError, match=r"reserved\[0\] is 1, expected 0"):
             read(reserved=1)
+
+    def test_consumer_checks_its_capsule(self, device):
+        schema, array = device.array([1]).__arrow_c_device_array__()
+
+        def read(capsule):
+            return device.to_host(
+                SimpleNamespace(__arrow_c_device_array__=lambda: (schema, capsule))
+            )
+
+        assert read(array).to_pylist() == [1]
+        with pytest.raises(ad.InvalidArrowError, match="the array is released"):
+            read(array)
+        for wrong, found in ((schema, "PyCapsule"), (None, "NoneType")):
+            with pytest.raises(ad.InvalidArrowError, match=f"gave a {found}, expected a capsule"):
+                read(wrong)
