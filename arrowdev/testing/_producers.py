@@ -88,7 +88,7 @@ def refuse_unknown(kwargs: dict[str, object]) -> None:
 def _sizes(array: Array) -> Iterator[int]:
     """Yield the bytes of each buffer: those of a node, its children, and its dictionary."""
     for buffer in array.buffers:
-        yield 0 if buffer is None else buffer.nbytes
+        yield (0 if buffer is None else buffer.nbytes) or 0
     for child in array.children:
         yield from _sizes(child)
     if array.dictionary is not None:
