@@ -100,7 +100,7 @@ check_meaning(ad_state *state, PyObject *object, const ad_type_slot *slot,
                           "API, which ignores the conjugate bit");
         return AD_IMPORT_REFUSED;
     }
-    if (slot->has_torch_flags && ad_dlpack_may_have_flags(dtype)) {
+    if (slot->has_gradient && ad_dlpack_may_have_flags(dtype)) {
         return ad_dlpack_check_flags(state, object, slot, false);
     }
     return AD_IMPORT_DONE;

@@ -454,6 +454,12 @@ are_same(PyObject *a, PyObject *b)
 void
 ad_dlpack_probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
 {
+    PyObject *gradient = NULL;
+    (void)ad_py_lookup_attr((PyObject *)type,
+                            state->strings[AD_STR_requires_grad], &gradient);
+    PyErr_Clear();
+    slot->has_gradient = gradient != NULL;
+    Py_XDECREF(gradient);
     PyObject *found = find_descriptors(state, type);
     slot->has_torch_flags = found != NULL;
     slot->has_torch_descriptors = false;
@@ -549,7 +555,7 @@ ad_dlpack_check_flags(ad_state *state, PyObject *object,
         {AD_STR_is_conj, true, "conjugate", "pass x.resolve_conj()",
          "has its conjugate bit set, so its memory holds other numbers"},
     };
-    size_t n = sizeof(flags) / sizeof(flags[0]) - (may_be_conjugate ? 0 : 1);
+    size_t n = !slot->has_torch_flags ? 1 : may_be_conjugate ? 3 : 2;
     for (size_t i = 0; i < n; i++) {
         int is_set = is_true(read_flag(
             object, state->strings[flags[i].name], flags[i].is_method,

@@ -354,6 +354,30 @@ has_method(PyObject *object, const char *name)
     return value != NULL;
 }
 
+/* What objects without a protocol have, the first that fits. */
+static const struct {
+    const char *method;
+    const char *hint;
+} method_hints[] = {
+    {"to_pyarrow", "; x.to_pyarrow() computes the data"}, /* ibis, whose
+                                                             collect() is an
+                                                             aggregate */
+    {"collect", "; x.collect() computes the data"},       /* polars, PySpark */
+    {"iter_batches", /* pyarrow.parquet.ParquetFile */
+     "; x.read() reads it, arrowdev.array_stream(x.iter_batches()) its "
+     "batches"},
+    {"to_table", "; x.to_table() reads it"}, /* pyarrow's datasets, lance's */
+    {"with_format",                          /* Hugging Face's datasets */
+     "; x.with_format(\"arrow\")[:] reads it as a table"},
+    {"to_pyarrow_table", "; x.to_pyarrow_table() reads it"}, /* delta-rs */
+    {"to_arrow", "; x.to_arrow() reads it"},         /* LanceDB, pyiceberg */
+    {"sql", "; x.sql(query) gives data"},            /* DuckDB's connection */
+    {"to_series", "; x.to_series() has the values"}, /* pandas.Index */
+    {"toarray", "; x.toarray() makes it dense"}, /* SciPy's sparse matrices */
+    {"to_numpy", "; x.to_numpy() has the values"}, /* Taichi, xarray */
+    {"numpy", "; x.numpy() has the values"},       /* tinygrad, Keras */
+};
+
 const char *
 ad_import_hint(PyObject *object)
 {
@@ -364,24 +388,10 @@ ad_import_hint(PyObject *object)
         return "; values need a type: numpy.asarray(x, type) or "
                "pyarrow.array(x, type); arrowdev.concat(x) joins arrays";
     }
-    if (has_method(object, "collect")) { /* polars, PySpark */
-        return "; x.collect() computes the data";
-    }
-    if (has_method(object, "iter_batches")) { /* pyarrow.parquet.ParquetFile */
-        return "; x.read() reads it, arrowdev.array_stream(x.iter_batches()) "
-               "its batches";
-    }
-    if (has_method(object, "to_table")) { /* pyarrow's datasets */
-        return "; x.to_table() reads it";
-    }
-    if (has_method(object, "sql")) { /* DuckDB's connection */
-        return "; x.sql(query) gives data";
-    }
-    if (has_method(object, "to_series")) { /* pandas.Index */
-        return "; x.to_series() has the values";
-    }
-    if (has_method(object, "toarray")) { /* SciPy's sparse matrices */
-        return "; x.toarray() makes it dense";
+    for (size_t i = 0; i < sizeof(method_hints) / sizeof(*method_hints); i++) {
+        if (has_method(object, method_hints[i].method)) {
+            return method_hints[i].hint;
+        }
     }
     if (PyRange_Check(object) || PyAnySet_Check(object)) {
         return "; numpy.asarray(list(x)) makes an array of the values";

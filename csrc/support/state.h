@@ -63,6 +63,7 @@ typedef struct ad_type_slot {
     bool may_have_dict;   /* instances may have attributes of their own */
     bool has_own_lookup;  /* a __getattr__ may offer more protocols */
     bool has_torch_flags; /* requires_grad, is_neg: check before use */
+    bool has_gradient;    /* requires_grad, torch's or another library's */
     bool has_torch_descriptors; /* they are state->torch_descriptors */
     bool takes_no_sync;         /* __dlpack__ takes stream=-1 */
     bool is_cupy;               /* its library is CuPy */

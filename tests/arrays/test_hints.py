@@ -641,6 +641,22 @@ def test_dataset():
     assert ad.array(x.to_table())["a"].to_pylist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("methods", "hint"),
+    [
+        (["collect", "to_pyarrow"], "x.to_pyarrow() computes the data"),  # a column of ibis
+        (["with_format", "map"], 'x.with_format("arrow")[:] reads it as a table'),
+        (["to_pyarrow_table"], "x.to_pyarrow_table() reads it"),  # delta-rs
+        (["to_arrow", "to_pandas"], "x.to_arrow() reads it"),  # LanceDB
+        (["to_numpy", "numpy"], "x.to_numpy() has the values"),
+        (["numpy"], "x.numpy() has the values"),
+    ],
+)
+def test_methods_of_foreign_classes(methods, hint):
+    x = type("Table", (), dict.fromkeys(methods, lambda self: None))()
+    type_error(lambda: ad.array(x), f"; {hint} (tried")
+
+
 def test_connection_of_duckdb():
     x = duckdb.connect()
     for take in (ad.array, ad.array_stream):

@@ -207,6 +207,17 @@ def test_marks_of_any_type():
     ad.tensor(x)
 
 
+def test_a_gradient_of_any_type():
+    """Paddle has no negative bit, and its table hands over what requires a gradient."""
+    foreign = Foreign()
+    x = dl.exchange_type(foreign.table, requires_grad=False)()
+    ad.tensor(x)
+    x.requires_grad = True
+    with fails("requires_grad") as info:
+        ad.tensor(x)
+    assert info.value.hint == "pass x.detach()" and foreign.managed.deleted == 2
+
+
 # --- torch's table ---------------------------------------------------------------
 
 
