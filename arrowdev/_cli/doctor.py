@@ -11,7 +11,8 @@ import arrowdev
 from arrowdev import _core
 from arrowdev._cli import page
 from arrowdev._cli.device_libraries import DEVICE_PEERS
-from arrowdev._cli.libraries import PEERS, Payload
+from arrowdev._cli.frames import PEERS
+from arrowdev._cli.libraries import Payload
 from arrowdev._cli.machine import FORMAT
 from arrowdev._cli.pairs import Matrix, load, load_devices
 from arrowdev._cli.terminal import Painter, has_colours, put, wrapped

@@ -2,8 +2,8 @@
 
 To add a library, add one class: it creates an array, reads the address and the
 values of one, and names the class that arrowdev converts to and the library's
-own constructors that a user would try without arrowdev. The order of PEERS is
-the order of the rows and columns.
+own constructors that a user would try without arrowdev. The order of ARRAYS, and
+of PEERS in frames.py, is the order of the rows and columns.
 
 The library's own functions read the address where it has any, so that
 "zero-copy" does not rely on arrowdev.
@@ -568,7 +568,211 @@ class TensorFlow(Peer):
         return obj.numpy().tolist()
 
 
-PEERS = (
+class OnnxRuntime(Peer):
+    name = module = pip = "onnxruntime"
+    heading = "onnx/runtime"
+    aliases = ("ort",)
+
+    def make(self, payload):
+        import numpy  # onnxruntime needs it anyway
+
+        return self.lib.OrtValue.ortvalue_from_numpy(aligned_numpy(numpy, payload))
+
+    def target(self):
+        return self.lib.OrtValue
+
+    def direct(self, payload):
+        return {"onnxruntime.OrtValue.from_dlpack(x)": self.lib.OrtValue.from_dlpack}
+
+    def pointer(self, obj):
+        return obj.data_ptr()
+
+    def values(self, obj):
+        return obj.numpy().tolist()
+
+
+class Mlx(Peer):
+    """It copies whatever it takes."""
+
+    name = "mlx"
+    module = "mlx.core"
+    pip = "mlx[cpu]"
+
+    def version(self):
+        return importlib.metadata.version("mlx")
+
+    def make(self, payload):
+        dtype = getattr(self.lib, payload.dtype)
+        with self.lib.stream(self.lib.cpu):
+            return payload.first_aligned(
+                lambda: self.lib.array(payload.values, dtype), buffer_address
+            )
+
+    def target(self):
+        return self.lib.array
+
+    def direct(self, payload):
+        def take(x):
+            if isinstance(x, ctypes.Array):
+                raise TypeError("mlx 0.32 ends the process at a buffer without strides")
+            return self.lib.array(x)
+
+        return {"mlx.core.array(x)": take}
+
+    def values(self, obj):
+        return obj.tolist()
+
+
+class ArrayApiStrict(Peer):
+    name = "array-api-strict"
+    heading = "array-/api"
+    aliases = ("array_api_strict",)
+    module = "array_api_strict"
+    pip = "array-api-strict"
+
+    def make(self, payload):
+        import numpy  # array-api-strict needs it anyway
+
+        return self.lib.asarray(aligned_numpy(numpy, payload), copy=False)
+
+    def target(self):
+        return type(self.lib.zeros(1))
+
+    def direct(self, payload):
+        return {"array_api_strict.from_dlpack(x)": self.lib.from_dlpack}
+
+    def pointer(self, obj):
+        import numpy
+
+        return numpy.from_dlpack(obj).__array_interface__["data"][0]
+
+    def values(self, obj):
+        import numpy
+
+        return numpy.from_dlpack(obj).tolist()
+
+
+class Warp(Peer):
+    """Its import takes seconds."""
+
+    name = module = "warp"
+    pip = "warp-lang"
+    by_default = False
+
+    def load(self):
+        super().load()
+        self.lib.config.quiet = True
+        self.lib.init()
+
+    def make(self, payload):
+        import numpy  # warp needs it anyway
+
+        dtype = getattr(self.lib, payload.dtype)
+        return self.lib.array(aligned_numpy(numpy, payload), dtype=dtype, device="cpu", copy=False)
+
+    def target(self):
+        return self.lib.array
+
+    def direct(self, payload):
+        return {"warp.from_dlpack(x)": self.lib.from_dlpack}
+
+    def pointer(self, obj):
+        return obj.ptr
+
+    def values(self, obj):
+        return obj.numpy().tolist()
+
+
+class Paddle(Peer):
+    """Its import takes many seconds."""
+
+    name = module = "paddle"
+    pip = "paddlepaddle"
+    by_default = False
+
+    def make(self, payload):
+        return self.lib.to_tensor(payload.values, payload.dtype, place=self.lib.CPUPlace())
+
+    def target(self):
+        return self.lib.Tensor
+
+    def direct(self, payload):
+        return {"paddle.from_dlpack(x)": self.lib.from_dlpack}
+
+    def pointer(self, obj):
+        return obj.data_ptr()
+
+    def values(self, obj):
+        return obj.numpy().tolist()
+
+
+class OpenVino(Peer):
+    """It has no protocol: arrowdev takes the NumPy array over its memory, and gives one."""
+
+    name = module = pip = "openvino"
+    heading = "open-/vino"
+    by_default = False
+
+    def make(self, payload):
+        import numpy  # openvino needs it anyway
+
+        return self.lib.Tensor(aligned_numpy(numpy, payload), shared_memory=True)
+
+    def shown(self, payload):
+        return "x.data", lambda x: x.data
+
+    def through(self, payload):
+        import numpy
+
+        def make(x):
+            data = arrowdev.convert(x, numpy.ndarray)
+            return self.lib.Tensor(data, shared_memory=data.flags.writeable)
+
+        return "openvino.Tensor(arrowdev.convert(x, numpy.ndarray), shared_memory=...)", make
+
+    def direct(self, payload):
+        make = functools.partial(self.lib.Tensor, shared_memory=True)
+        return {"openvino.Tensor(x, shared_memory=True)": make}
+
+    def pointer(self, obj):
+        return obj.data.__array_interface__["data"][0]
+
+    def values(self, obj):
+        return obj.data.tolist()
+
+
+class Zarr(Peer):
+    """What it stores is read by indexing, and is compressed."""
+
+    name = module = pip = "zarr"
+    by_default = False
+
+    def make(self, payload):
+        import numpy  # zarr needs it anyway
+
+        return self.lib.array(numpy.array(payload.values, payload.dtype))
+
+    def shown(self, payload):
+        return "x[...]", lambda x: x[...]
+
+    def through(self, payload):
+        import numpy
+
+        make = self.lib.array
+        how = "zarr.array(arrowdev.convert(x, numpy.ndarray))"
+        return how, lambda x: make(arrowdev.convert(x, numpy.ndarray))
+
+    def direct(self, payload):
+        return {"zarr.array(x)": self.lib.array}
+
+    def pointer(self, obj):
+        return None  # it has no memory of its own
+
+    def values(self, obj):
+        return obj[...].tolist()
+
+
+ARRAYS = (
     OwnArray,
     OwnTensor,
     Memoryview,
@@ -585,5 +789,12 @@ PEERS = (
     Arro3,
     TvmFfi,
     XArray,
+    OnnxRuntime,
+    Mlx,
+    ArrayApiStrict,
+    Warp,
+    Paddle,
+    OpenVino,
+    Zarr,
     TensorFlow,
 )

@@ -9,7 +9,8 @@ from dataclasses import asdict
 import arrowdev
 from arrowdev._cli import matrix_page, matrix_text, page
 from arrowdev._cli.device_libraries import DEVICE_PEERS
-from arrowdev._cli.libraries import CTYPES, PEERS, Payload
+from arrowdev._cli.frames import PEERS
+from arrowdev._cli.libraries import CTYPES, Payload
 from arrowdev._cli.machine import machine
 from arrowdev._cli.pairs import is_wanted, run_matrix
 from arrowdev._cli.terminal import Painter, has_colours, put
@@ -79,6 +80,8 @@ class Progress:
 def chosen_peers(text):
     """Return the peers that --only names, in the order of the table."""
     names = {name.strip().lower() for name in text.split(",") if name.strip()}
+    if names == {"all"}:
+        return list(ALL_PEERS)
     found = {cls: {cls.name.lower(), cls.pip, *cls.aliases} & names for cls in ALL_PEERS}
     unknown = names.difference(*found.values())
     if unknown or not names:
@@ -86,6 +89,10 @@ def chosen_peers(text):
             f"unknown: {', '.join(sorted(unknown)) or 'nothing'}; choose from {known_names()}"
         )
     return [cls for cls in ALL_PEERS if found[cls]]
+
+
+def slow_names():
+    return ", ".join(cls.name for cls in ALL_PEERS if not cls.by_default)
 
 
 def known_names():
@@ -110,8 +117,8 @@ def add_arguments(parser):
         metavar="NAMES",
         type=chosen_peers,
         default=[cls for cls in ALL_PEERS if cls.by_default],
-        help=f"try these alone, and import no other library: numpy,torch. Known: {known_names()}; "
-        "tensorflow, whose import takes seconds, only if it is named",
+        help="try these alone, and import no other library: numpy,torch. Known: all, "
+        f"{known_names()}; only if they or 'all' are named, since they take long: {slow_names()}",
     )
     parser.add_argument(
         "--device",

@@ -16,7 +16,8 @@ import arrowdev
 from arrowdev import __main__ as command
 from arrowdev._cli import device_libraries, libraries, matrix_text, pairs, terminal
 from arrowdev._cli import matrix as matrix_command
-from arrowdev._cli.libraries import PEERS, Payload
+from arrowdev._cli.frames import PEERS
+from arrowdev._cli.libraries import Payload
 from arrowdev.testing import software_device
 
 OWN = "ad.Array,ad.Tensor,memoryview,bytes,ctypes,array.array"
@@ -129,8 +130,10 @@ def test_tensorflow_is_tried_if_it_is_named(tmp_path):
 
 
 def test_libraries_that_are_slow_to_import_are_named(tmp_path):
-    names = [cls.name for cls in PEERS if not cls.by_default]
-    assert names == ["tensorflow"]
+    slow = {cls.name for cls in matrix_command.ALL_PEERS if not cls.by_default}
+    assert slow >= {"tensorflow", "paddle", "warp", "datasets"}
+    assert slow.isdisjoint(cls.name for cls in matrix_command.chosen_peers("numpy,torch,duckdb"))
+    assert matrix_command.chosen_peers("all") == [*matrix_command.ALL_PEERS]
     done = in_fresh_process(tmp_path, "matrix", "--device", "cpu")
     assert not re.search("tensorflow", done.stdout, re.IGNORECASE)
     named = in_fresh_process(tmp_path, "matrix", "--only", "tensorflow,bytes")

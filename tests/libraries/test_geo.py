@@ -1,0 +1,74 @@
+"""GeoArrow: the extension types and their coordinate systems go through."""
+
+import json
+
+import pytest
+
+import arrowdev as ad
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def frame():
+    geopandas = pytest.importorskip("geopandas")
+    shapely = pytest.importorskip("shapely")
+    points = [shapely.Point(1, 2), None]
+    return geopandas.GeoDataFrame({"n": [1, 2]}, geometry=points, crs="EPSG:4326")
+
+
+def test_frames(frame):
+    cls = type(frame)
+    for encoding, name in (("WKB", b"geoarrow.wkb"), ("geoarrow", b"geoarrow.point")):
+        batch = ad.record_batch(frame.to_arrow(geometry_encoding=encoding))
+        metadata = batch.schema.children[1].metadata
+        assert metadata[b"ARROW:extension:name"] == name
+        assert json.loads(metadata[b"ARROW:extension:metadata"])["crs"]["id"]["code"] == 4326
+        assert batch["geometry"].null_count == 1
+        for source in (batch, ad.array_stream([batch])):
+            back = cls.from_arrow(source)
+            assert back.crs == frame.crs and back.equals(frame)
+
+
+def test_series(frame):
+    cls = type(frame.geometry)
+    column = ad.array(frame.geometry.to_arrow())
+    assert column.to_pylist()[1] is None
+    back = cls.from_arrow(column)
+    assert back.crs == frame.crs and back.to_wkt().tolist() == ["POINT (1 2)", None]
+
+
+def test_frame_itself_raises(frame):
+    """It inherits the method of pandas, which fails: docs/upstream."""
+    for x in (frame, frame.geometry):
+        with pytest.raises(ad.ExchangeError) as info:
+            ad.array(x)
+        assert info.value.reason == "refused"
+
+
+def test_files(frame, tmp_path):
+    pyogrio = pytest.importorskip("pyogrio")
+    path = str(tmp_path / "x.gpkg")
+    pyogrio.write_arrow(
+        ad.array_stream(frame.to_arrow()),
+        path,
+        geometry_type="Point",
+        geometry_name="geometry",
+        crs="EPSG:4326",
+    )
+    with pyogrio.open_arrow(path) as (about, source):
+        assert about["crs"] == "EPSG:4326"
+        [batch] = ad.array_stream(source)
+    assert batch["n"].to_pylist() == [1, 2] and batch["geom"].null_count == 1
+    assert batch.schema.children[1].metadata[b"ARROW:extension:name"] == b"geoarrow.wkb"
+
+
+def test_geoarrow():
+    geoarrow = pytest.importorskip("geoarrow.pyarrow")
+    points = geoarrow.as_geoarrow(["POINT (1 2)", None, "POINT (3 4)"])
+    column = ad.array(points)
+    assert column.to_pylist() == [{"x": 1, "y": 2}, None, {"x": 3, "y": 4}]
+    assert column.children[0].buffers[1].data_ptr == points.storage.field(0).buffers()[1].address
+    back = pa.array(column)
+    assert back.type == points.type and back.equals(points)
