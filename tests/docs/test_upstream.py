@@ -22,6 +22,14 @@ PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "index"
 VERSION = re.compile(r"^\| version \| ([\w-]+) (\S+) \|$", re.M)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 NEEDS_GPU = {"pylibcudf"}
+# Names that are not those of the distributions.
+MODULES = {
+    "apache-tvm-ffi": "tvm_ffi",
+    "arro3-core": "arro3",
+    "paddlepaddle": "paddle",
+    "pylance": "lance",
+    "tensorflow-cpu": "tensorflow",
+}
 ENDS = {-signal.SIGSEGV: "Segmentation fault", -signal.SIGABRT: "Aborted"}
 
 
@@ -61,10 +69,12 @@ def printed(command):
 @pytest.mark.parametrize("name", PAGES)
 def test_deviation_is_still_there(name, tmp_path):
     library, version, blocks = read(name)
-    if library in NEEDS_GPU and importlib.util.find_spec(library) is None:
-        pytest.skip(f"needs a GPU, and {library}")
-    pytest.importorskip({"apache-tvm-ffi": "tvm_ffi", "arro3-core": "arro3"}.get(library, library))
-    found = importlib.metadata.version(library).partition("+")[0]
+    try:
+        found = importlib.metadata.version(library).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        if library in NEEDS_GPU:
+            pytest.skip(f"needs a GPU, and {library}")
+        pytest.skip(f"could not import '{MODULES.get(library, library)}'")
     if found != version:
         pytest.skip(f"{library} {found} is installed, the page is about {version}")
     output = printed(program(blocks, tmp_path))
@@ -77,9 +87,8 @@ def test_deviation_is_still_there(name, tmp_path):
 def test_the_readme_counts_the_libraries():
     index = (FOLDER / "index.md").read_text(encoding="utf-8")
     libraries = set(re.findall(r"^\| ([\w-]+) [\w.]+ \| \[", index, re.M))
-    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     readme = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
-    assert f"[Reports](docs/upstream/index.md) on {words[len(libraries)]} libraries" in readme
+    assert f"[Reports](docs/upstream/index.md) on {len(libraries)} libraries" in readme
 
 
 def test_index_lists_the_reports():
