@@ -622,7 +622,8 @@ ad_import(ad_state *state, PyObject *object, const ad_request *request,
      */
     if (request->stream.kind == AD_STREAM_OFF &&
         (out->is_array || ad_is_tensor(state, object))) {
-        ad_memory_drop_sync(ad_imported_memory(out));
+        ad_memory_drop_sync(out->is_array ? &out->array.memory
+                                          : &out->tensor.tensor.memory);
     }
     return 0;
 }

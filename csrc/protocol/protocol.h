@@ -64,13 +64,6 @@ typedef struct ad_imported {
     ad_tensor_value tensor;
 } ad_imported;
 
-static inline ad_memory *
-ad_imported_memory(ad_imported *imported)
-{
-    return imported->is_array ? &imported->array.memory
-                              : &imported->tensor.tensor.memory;
-}
-
 typedef enum ad_import_result {
     AD_IMPORT_FAILED = -1, /* exception set; final: nothing else is tried */
     AD_IMPORT_REFUSED = 0, /* exception set; the next protocol is tried. An

@@ -84,9 +84,6 @@ int ad_pylist_malformed(const ad_pylist_reader *self, int64_t row,
                         const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Put path and row before the text of the current exception. Returns -1. */
-int ad_pylist_name_row(const ad_pylist_reader *self, int64_t row);
-
 /* Read the extension of the node. 0, or -1 with an exception. */
 int ad_pylist_read_extension(const ad_pylist_reader *self, ad_extension *out);
 

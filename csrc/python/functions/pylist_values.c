@@ -49,8 +49,9 @@ ad_pylist_malformed(const ad_pylist_reader *self, int64_t row,
     return -1;
 }
 
-int
-ad_pylist_name_row(const ad_pylist_reader *self, int64_t row)
+/* Put path and row before the text of the current exception. Returns -1. */
+static int
+name_row(const ad_pylist_reader *self, int64_t row)
 {
     ad_error err;
     describe_row(self, row, &err);
@@ -530,7 +531,7 @@ convert_number(const ad_pylist_reader *self, int64_t row)
                          ".view('int%d')%s",
                          number, (int)self->size * 8, AD_PYLIST_WHERE);
         }
-        ad_pylist_name_row(self, row);
+        name_row(self, row);
     }
     Py_XDECREF(number);
     return value;

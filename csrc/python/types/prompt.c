@@ -27,8 +27,9 @@ is_ready_on_host(ad_device device, const ad_sync *sync)
 /* Each may take system calls. Values of larger trees are not shown. */
 #define MAX_NODES 10000
 
-bool
-ad_can_show_array(const ad_array *array)
+/* As ad_can_show_tensor(). */
+static bool
+can_show_array(const ad_array *array)
 {
     return is_ready_on_host(array->memory.device, array->memory.sync) &&
            ad_array_can_be_read(array, MAX_CHILDREN, MAX_NODES);
@@ -91,7 +92,7 @@ ad_array_repr(PyObject *self)
     if (type == NULL) {
         return NULL;
     }
-    bool can_show = ad_can_show_array(array);
+    bool can_show = can_show_array(array);
     PyObject *result = PyUnicode_FromFormat(
         can_show ? "<arrowdev.Array %U, length %lld, on %s%s"
                  : "<arrowdev.Array %U, length %lld, on %s%s>",
@@ -196,7 +197,7 @@ array_html(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (!is_batch(self)) {
         Py_RETURN_NONE;
     }
-    PyObject *args[] = {self, ad_can_show_array(array) ? Py_True : Py_False};
+    PyObject *args[] = {self, can_show_array(array) ? Py_True : Py_False};
     return ad_call_helper("_repr", "html_of_batch", args, 2);
 }
 

@@ -38,7 +38,6 @@ const char *ad_readiness(const ad_sync *sync);
  * work on them is known to be pending, and their memory is mapped. A producer's
  * struct may have a wrong address or length. Managed memory does not count: a
  * read would move it, or fail while its device works. Makes no runtime call. */
-bool ad_can_show_array(const ad_array *array);
 bool ad_can_show_tensor(const ad_tensor *tensor);
 
 /* Appends to `steal` the result of arrowdev._repr.<function>(self), which is a
