@@ -468,8 +468,13 @@ ad_as_array_object(ad_state *state, PyObject *value, ad_copy copy)
     if (ad_is_array(state, value) && copy != AD_COPY_ALWAYS) {
         return Py_NewRef(value);
     }
-    if (copy == AD_COPY_IF_NEEDED && !ad_is_ndarray(state, value)) {
-        return import_plain(state, value);
+    if (copy == AD_COPY_IF_NEEDED) {
+        int result = ad_is_ndarray(state, value)
+                         ? ad_ndarray_column(state, value, &array)
+                         : 0;
+        return result < 0   ? NULL
+               : result > 0 ? ad_array_object_new(state, &array)
+                            : import_plain(state, value);
     }
     return ad_as_array(state, value, (ad_schema){0}, copy, &array) == 0
                ? ad_array_object_new(state, &array)
