@@ -255,6 +255,21 @@ def _is_row_major(values: Tensor) -> bool:
     return True
 
 
+def _take_row_major(obj: _Source, copy: bool | None, stream: object) -> Tensor:
+    """Return a Tensor for a library that takes only compact memory."""
+    values = tensor(obj, copy=copy, stream=stream)
+    if _is_row_major(values):
+        return values
+    if copy is False:
+        raise exchange_error(
+            "the library takes no strided memory without a copy",
+            reason="strides",
+            hint="leave copy=False out",
+            device=values.device,
+        )
+    return tensor(values, order="C", stream=stream)
+
+
 def _jax(jax: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     """Convert to a jax array.
 
@@ -262,15 +277,7 @@ def _jax(jax: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     memory is copied if that is allowed. jax itself copies unaligned memory, and
     converts elements of 64 bits unless they are enabled.
     """
-    values = tensor(obj, copy=copy, stream=stream)
-    if not _is_row_major(values):
-        if copy is False:
-            raise exchange_error(
-                "jax takes no strided memory without a copy",
-                reason="strides",
-                hint="leave copy=False out",
-            )
-        values = tensor(values, order="C", stream=stream)
+    values = _take_row_major(obj, copy, stream)
     try:
         result = jax.numpy.from_dlpack(values)
     except ExchangeError as error:
@@ -865,6 +872,30 @@ _STREAMS = {
     ("duckdb", "DuckDBPyRelation"): _by_stream("from_arrow", take=_with_bits(_batch)),
 }
 
+# Classes that are made as those of other code are, with checks of what comes back (_ways.py):
+# the name of the function, the function of the library and of what it takes, and how that is
+# taken.
+_FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[Any, Any], Any], _Kind, _Make]] = {
+    ("tensorflow", "Tensor"): (
+        "tensorflow.experimental.dlpack.from_dlpack",
+        lambda library, given: library.experimental.dlpack.from_dlpack(given.__dlpack__()),
+        "tensor",
+        _take_row_major,
+    ),
+    ("mlx", "array"): (
+        "mlx.core.array",
+        lambda library, given: library.core.array(given),
+        "tensor",
+        _take_row_major,
+    ),
+    ("datafusion", "DataFrame"): (
+        "datafusion.SessionContext.from_arrow",
+        lambda library, given: library.SessionContext().from_arrow(given),
+        "stream",
+        take_stream_for_strangers,
+    ),
+}
+
 # Those whose classes hold tensors.
 _TENSOR_LIBRARIES = {"builtins", "numpy", "torch", "cupy", "jax", "jaxlib", "tvm_ffi", "dpnp"}
 
@@ -897,6 +928,7 @@ def is_known(cls: type) -> bool:
         cls in (Tensor, Array)
         or _key(cls) in _CONSTRUCTORS
         or _key(cls) in _STREAMS
+        or _key(cls) in _FUNCTIONS
         or "__dlpack_c_exchange_api__" in vars(cls)
     )
 
@@ -931,6 +963,10 @@ def _search(cls: type) -> Target:
 
 def _find_known(cls: type) -> Target | None:
     """How instances of this very class are made, if it is in the tables."""
+    if _key(cls) in _FUNCTIONS:
+        from arrowdev import _ways
+
+        return _ways.by_known_function(cls, _library(cls), *_FUNCTIONS[_key(cls)])
     constructor, read = _CONSTRUCTORS.get(_key(cls)), _STREAMS.get(_key(cls))
     if constructor is None and read is None:
         return None

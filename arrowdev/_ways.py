@@ -6,6 +6,7 @@ its library offer by the conventions of the field. What comes back is checked.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 
@@ -158,6 +159,18 @@ def by_function(cls: type, function: Callable[[Any], Any], takes: _Kind) -> Targ
     module = getattr(function, "__module__", None)
     way = _calling(f"{module}.{name}" if module else name, function, _TAKES[takes])
     return _target(cls, takes, [way])
+
+
+def by_known_function(
+    cls: type,
+    library: Any,
+    name: str,
+    function: Callable[[Any, Any], Any],
+    kind: _Kind,
+    take: _Make,
+) -> Target:
+    """The target of a class in the table of functions of _convert.py."""
+    return _target(cls, kind, [_calling(name, functools.partial(function, library), take)])
 
 
 def by_itself(cls: Any) -> Target:
