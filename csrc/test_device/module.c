@@ -9,6 +9,7 @@
 #include "abi/arrow_c.h"
 #include "async/async_stream.h"
 #include "order/deferred_release.h"
+#include "support/waiting.h"
 #include "test_device/software.h"
 #include "test_device/engine.h"
 
@@ -290,8 +291,7 @@ enum {
 #define SLICE_MS 50
 
 /* Waits in slices and takes the GIL after each, since the engine's own wait
- * cannot be interrupted. a[1] is the timeout of all slices together.
- * *is_interrupted: a signal handler has raised. */
+ * cannot be interrupted. a[1] is the timeout of all slices together. */
 static int
 wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
 {
@@ -306,7 +306,7 @@ wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
         code = wait(a, NULL);
         Py_END_ALLOW_THREADS
         *is_interrupted =
-            code == AD_ENGINE_TIMEOUT && PyErr_CheckSignals() < 0;
+            code == AD_ENGINE_TIMEOUT && ad_run_signal_handlers();
     } while (code == AD_ENGINE_TIMEOUT && left != 0 && !*is_interrupted);
     return code;
 }
@@ -353,6 +353,7 @@ ad_testing_call(PyObject *Py_UNUSED(module), PyObject *args)
     bool is_interrupted;
     int code = make_call(i, integers, &out, &is_interrupted);
     if (is_interrupted) {
+        ad_raise_interruption();
         return NULL;
     }
     if (code != AD_ENGINE_OK) {
@@ -419,6 +420,7 @@ ad_testing_read(PyObject *Py_UNUSED(module), PyObject *args)
         Py_DECREF(bytes);
     }
     if (is_interrupted) {
+        ad_raise_interruption();
         return NULL;
     }
     return raise_code("read", code);

@@ -18,6 +18,7 @@
 #include "order/deferred_release.h"
 #include "support/errors.h"
 #include "support/py_call.h"
+#include "support/waiting.h"
 
 /* X(result, name, parameters, arguments) */
 #define AD_FOR_TEST_DEVICE(X)                                                 \
@@ -48,6 +49,9 @@
       (void *(*run)(void *context), void *context, pthread_t *out),           \
       (run, context, out))                                                    \
     X(int, ad_cond_init_monotonic, (pthread_cond_t * cond), (cond))           \
+    /* support/waiting.h */                                                   \
+    X(bool, ad_run_signal_handlers, (void), ())                               \
+    X(void, ad_raise_interruption, (void), ())                                \
     /* support/py_call.h, support/errors.h, support/state.h */                \
     X(bool, ad_py_enter, (ad_py_entry * self), (self))                        \
     X(void, ad_py_leave, (ad_py_entry * self), (self))                        \
