@@ -10,7 +10,7 @@ import datetime
 import decimal
 import sys
 
-from arrowdev._core import _require_host
+from arrowdev._core import _require_host, _shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +58,18 @@ def contains(array: Array, item: object) -> bool:
             "row in array.to_pylist() looks for a row"
         )
     return item in array.column_names
+
+
+def to_pydict(batch: Array) -> dict[str, list[Any]]:
+    """Return the columns of a struct as lists, by their names."""
+    names = batch.column_names
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"{names.count(name)} columns are named {_shown(name)!r}, and a dict keeps one of "
+            "them; take each by its index: .field(i).to_pylist()"
+        )
+    return {name: column.to_pylist() for name, column in zip(names, batch.columns, strict=True)}
 
 
 def iterate_tensor(tensor: Tensor) -> Iterator[Tensor]:

@@ -350,7 +350,9 @@ def _block(tensor: Tensor, budget: _Budget, indent: int) -> str:
     return f"[{separator.join(texts)}]"
 
 
-BATCH_ATTRIBUTES = frozenset({"shape", "num_rows", "num_columns", "column_names"})
+BATCH_ATTRIBUTES = frozenset(
+    {"shape", "num_rows", "num_columns", "column_names", "columns", "select", "to_pydict"}
+)
 
 
 def names_of_array(array: Array) -> list[str]:

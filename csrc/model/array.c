@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/text.h"
 #include "base/wait.h"
+#include "model/extension.h"
+#include "model/metadata.h"
 #include "model/type.h"
 #include "order/device_owner.h"
 #include "base/owner.h"
@@ -363,16 +366,22 @@ view_below(const ad_array *src, const struct ArrowArray *node,
     view_node(out, node);
 }
 
+static ad_status
+require_child(const ad_array *src, int64_t i, ad_error *err)
+{
+    int64_t n = src->node->n_children;
+    char count[AD_COUNT_SIZE];
+    return i >= 0 && i < n
+               ? AD_OK
+               : ad_fail(err, AD_ERR_INDEX, NULL, NULL,
+                         "child %" PRId64 " of an array with %s", i,
+                         ad_count_text(n, "child", "children", count));
+}
+
 ad_status
 ad_array_child(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
 {
-    int64_t n = src->node->n_children;
-    if (i < 0 || i >= n) {
-        char count[AD_COUNT_SIZE];
-        return ad_fail(err, AD_ERR_INDEX, NULL, NULL,
-                       "child %" PRId64 " of an array with %s", i,
-                       ad_count_text(n, "child", "children", count));
-    }
+    AD_RETURN_IF_ERR(require_child(src, i, err));
     view_below(src, src->node->children[i], src->schema.node->children[i],
                out);
     return AD_OK;
@@ -417,9 +426,10 @@ fail_struct_nulls(const ad_array *src, ad_error *err)
     return AD_ERR_EXCHANGE;
 }
 
-static ad_status
-require_struct(const struct ArrowSchema *node, ad_error *err)
+ad_status
+ad_array_require_struct(const ad_array *src, ad_error *err)
 {
+    const struct ArrowSchema *node = src->schema.node;
     ad_text type = {0};
     if (strcmp(node->format, "+s") == 0) {
         return AD_OK;
@@ -439,7 +449,7 @@ require_struct(const struct ArrowSchema *node, ad_error *err)
 ad_status
 ad_array_field(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
 {
-    AD_RETURN_IF_ERR(require_struct(src->schema.node, err));
+    AD_RETURN_IF_ERR(ad_array_require_struct(src, err));
     if (!ad_array_has_no_nulls(src)) {
         return fail_struct_nulls(src, err);
     }
@@ -467,13 +477,42 @@ ad_array_below(const ad_array *src, int64_t i, ad_array *out, ad_error *err)
                                      : ad_array_dictionary(src, out, err);
 }
 
+/* The message names as many children as are short enough. */
+static ad_status
+fail_no_field(const struct ArrowSchema *schema, const char *name,
+              ad_error *err)
+{
+    const size_t limit = 160;
+    char columns[AD_COUNT_SIZE];
+    ad_text names = {0};
+    ad_status status = AD_OK;
+    for (int64_t i = 0; i < schema->n_children && status == AD_OK; i++) {
+        const char *other = schema->children[i]->name;
+        if (names.length > limit) {
+            status = ad_text_append(&names, ", ...", err);
+            break;
+        }
+        status = ad_text_printf(&names, err, "%s\"%.60s\"",
+                                i > 0 ? ", " : "; there are ",
+                                other != NULL ? other : "");
+    }
+    if (status == AD_OK) {
+        status = ad_fail(
+            err, AD_ERR_INDEX, NULL, NULL, "none of %s is named \"%.80s\"%s",
+            ad_count_text(schema->n_children, "column", "columns", columns),
+            name, ad_text_string(&names));
+    }
+    ad_text_clear(&names);
+    return status;
+}
+
 ad_status
 ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
                     ad_error *err)
 {
     const struct ArrowSchema *schema = src->schema.node;
     int64_t found = -1;
-    AD_RETURN_IF_ERR(require_struct(schema, err));
+    AD_RETURN_IF_ERR(ad_array_require_struct(src, err));
     for (int64_t i = 0; i < schema->n_children; i++) {
         const char *other = schema->children[i]->name;
         if (strcmp(other != NULL ? other : "", name) != 0) {
@@ -487,15 +526,115 @@ ad_array_find_field(const ad_array *src, const char *name, int64_t *out,
         }
         found = i;
     }
-    if (found < 0) {
-        char columns[AD_COUNT_SIZE];
-        return ad_fail(
-            err, AD_ERR_INDEX, NULL, NULL, "none of %s is named \"%s\"",
-            ad_count_text(schema->n_children, "column", "columns", columns),
-            name);
-    }
     *out = found;
-    return AD_OK;
+    return found >= 0 ? AD_OK : fail_no_field(schema, name, err);
+}
+
+/* --- select -------------------------------------------------------------- */
+
+static bool
+has_key(const ad_metadata_pair *pair, const char *key)
+{
+    return (size_t)pair->key_length == strlen(key) &&
+           memcmp(pair->key, key, strlen(key)) == 0;
+}
+
+/* The metadata without those of an extension type, malloc'ed. NULL if there
+ * are none. */
+static ad_status
+metadata_of_part(const char *metadata, char **out, ad_error *err)
+{
+    AD_LIST(ad_metadata_pair) pairs = {0};
+    ad_metadata_reader reader;
+    bool is_done = false;
+    ad_status status = ad_metadata_begin(&reader, metadata, err);
+    *out = NULL;
+    while (status == AD_OK && !is_done) {
+        status = ad_list_reserve(&pairs, 1, err);
+        if (status != AD_OK) {
+            break;
+        }
+        ad_metadata_pair *pair = &pairs.items[pairs.n];
+        status = ad_metadata_next(&reader, pair, &is_done, err);
+        pairs.n += status == AD_OK && !is_done &&
+                   !has_key(pair, AD_EXTENSION_NAME_KEY) &&
+                   !has_key(pair, AD_EXTENSION_METADATA_KEY);
+    }
+    if (status == AD_OK && pairs.n > 0) {
+        status = ad_metadata_build(pairs.items, (int32_t)pairs.n, out, err);
+    }
+    free(pairs.items);
+    return status;
+}
+
+static ad_status
+select_schema(const ad_array *src, const ad_schema *fields, int64_t n,
+              ad_schema *out, ad_error *err)
+{
+    const struct ArrowSchema *node = src->schema.node;
+    char *metadata;
+    AD_RETURN_IF_ERR(metadata_of_part(node->metadata, &metadata, err));
+    const ad_schema_spec spec = {
+        .format = node->format,
+        .name = node->name,
+        .metadata = metadata,
+        .flags = node->flags,
+        .n_children = n,
+        .children = fields,
+    };
+    ad_status status = ad_schema_build(&spec, out, err);
+    free(metadata);
+    return status;
+}
+
+static ad_status
+select_children(const ad_array *src, const ad_array *children,
+                ad_schema schema, int64_t n, ad_array *out, ad_error *err)
+{
+    const ad_array_spec spec = {
+        .schema = schema,
+        .memory = src->memory,
+        .length = src->length,
+        .offset = src->offset,
+        .null_count = ad_array_null_count(src),
+        .n_buffers = src->node->n_buffers,
+        .buffers = src->node->buffers,
+        .n_children = n,
+        .children = children,
+    };
+    return ad_array_build(&spec, out, err);
+}
+
+ad_status
+ad_array_select(const ad_array *src, const int64_t *fields, int64_t n,
+                ad_array *out, ad_error *err)
+{
+    ad_schema schema;
+    AD_RETURN_IF_ERR(ad_array_require_struct(src, err));
+    ad_array *children = calloc((size_t)n + 1, sizeof(*children));
+    ad_schema *types = calloc((size_t)n + 1, sizeof(*types));
+    ad_status status =
+        children != NULL && types != NULL
+            ? AD_OK
+            : ad_fail_memory(err, (size_t)n * sizeof(*children));
+    for (int64_t i = 0; i < n && status == AD_OK; i++) {
+        status = require_child(src, fields[i], err);
+        if (status == AD_OK) {
+            children[i] = ad_array_borrow_below(
+                src, fields[i], 0, src->node->children[fields[i]]->length);
+            types[i] = children[i].schema;
+        }
+    }
+    if (status == AD_OK) {
+        status = select_schema(src, types, n, &schema, err);
+    }
+    if (status == AD_OK) {
+        status = select_children(src, children, schema, n, out, err);
+        ad_schema_unref(schema);
+    }
+    free(children);
+    free(types);
+    return status;
 }
 
 const void *
@@ -1107,11 +1246,14 @@ fail_unknown_device(const ad_array *array, ad_error *err)
         ad_device_format(array->memory.device, name));
 }
 
-/* All but the node's own members. */
+/* All but the node's own members. A slice of a batch without columns needs no
+ * offset. */
 static inline void
 fill_view(const ad_array *array, void *event, struct ArrowDeviceArray *out)
 {
-    out->array.offset = array->offset;
+    bool is_sliced = array->offset != 0 && array->node->n_children == 0 &&
+                     is_sliced_batch(array, false);
+    out->array.offset = is_sliced ? 0 : array->offset;
     out->array.length = array->length;
     out->array.null_count = ad_array_null_count(array);
     out->device_id = array->memory.device.id;

@@ -188,11 +188,24 @@ AD_MUST_CHECK ad_status ad_array_dictionary(const ad_array *src, ad_array *out,
 AD_MUST_CHECK ad_status ad_array_below(const ad_array *src, int64_t i,
                                        ad_array *out, ad_error *err);
 
-/* Index of the only child with this name. AD_ERR_INDEX if there is none,
+/* Index of the only child with this name. AD_ERR_INDEX, with the names of the
+ * first children, if there is none;
  * AD_ERR_VALUE if there are several. */
 AD_MUST_CHECK ad_status ad_array_find_field(const ad_array *src,
                                             const char *name, int64_t *out,
                                             ad_error *err);
+
+/* Fails with AD_ERR_TYPE unless the array is a struct. */
+AD_MUST_CHECK ad_status ad_array_require_struct(const ad_array *src,
+                                                ad_error *err);
+
+/* The struct with children fields[0 .. n) only, of which there may be several
+ * of one index. It keeps its nulls, metadata and slice. A struct of an
+ * extension type becomes a plain one. AD_ERR_INDEX for a child that is not
+ * there. */
+AD_MUST_CHECK ad_status ad_array_select(const ad_array *src,
+                                        const int64_t *fields, int64_t n,
+                                        ad_array *out, ad_error *err);
 
 /* True if the view covers the whole node, so that the node's children and null
  * count apply to it. */

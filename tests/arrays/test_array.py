@@ -315,7 +315,7 @@ def test_index_objects(index):
 
 @pytest.mark.parametrize("key", [1.0, None, ..., (0, 1), [0], b"a"], ids=repr)
 def test_invalid_subscripts(key):
-    with pytest.raises(TypeError, match="indexed by int, slice or field name"):
+    with pytest.raises(TypeError, match="indexed by int, slice, field name or list of names"):
         ad.array(np.arange(5))[key]
 
 

@@ -127,45 +127,117 @@ get_dictionary(PyObject *self, void *Py_UNUSED(closure))
 
 /* --- parts of an array --------------------------------------------------- */
 
-static PyObject *
-array_field(PyObject *self, PyObject *key)
+/* The index of the field that a name or an index means. Returns 0, or -1 with
+ * an exception. */
+static int
+find_field(PyObject *self, PyObject *key, int64_t *out)
 {
-    ad_state *state = ad_state_of(self);
+    const ad_array *array = ad_array_of(self);
+    ad_error err;
+    if (!PyUnicode_Check(key)) {
+        *out = PyLong_AsLongLong(key);
+        if (*out == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+        *out += *out < 0 ? array->node->n_children : 0;
+        return 0;
+    }
+    Py_ssize_t size;
+    const char *name = PyUnicode_AsUTF8AndSize(key, &size);
+    if (name == NULL) {
+        return -1;
+    }
+    if (strlen(name) != (size_t)size) {
+        PyErr_SetObject(PyExc_KeyError, key); /* names have no NUL */
+        return -1;
+    }
+    ad_status status = ad_array_find_field(array, name, out, &err);
+    if (status == AD_ERR_INDEX) {
+        ad_raise_shown(PyExc_KeyError, "%s", err.message);
+        return -1;
+    }
+    return ad_raise_status(ad_state_of(self), status, &err);
+}
+
+static PyObject *
+make_field(PyObject *self, int64_t i)
+{
     ad_array *array = ad_array_of(self);
     ad_array field;
     ad_error err;
+    /* Only a struct without nulls gives its fields. */
+    (void)ad_array_known_null_count(array);
+    return ad_array_field(array, i, &field, &err) == AD_OK
+               ? ad_array_object_new(ad_state_of(self), &field)
+               : ad_raise(ad_state_of(self), &err);
+}
+
+static PyObject *
+array_field(PyObject *self, PyObject *key)
+{
     int64_t i;
-    ad_status status = AD_OK;
-    if (PyUnicode_Check(key)) {
-        Py_ssize_t size;
-        const char *name = PyUnicode_AsUTF8AndSize(key, &size);
-        if (name == NULL) {
-            return NULL;
-        }
-        if (strlen(name) != (size_t)size) {
-            PyErr_SetObject(PyExc_KeyError, key); /* names have no NUL */
-            return NULL;
-        }
-        status = ad_array_find_field(array, name, &i, &err);
-        if (status == AD_ERR_INDEX) {
-            return ad_raise_shown(PyExc_KeyError, "%s", err.message);
-        }
-    } else {
-        i = PyLong_AsLongLong(key);
-        if (i == -1 && PyErr_Occurred()) {
-            return NULL;
-        }
-        i += i < 0 ? array->node->n_children : 0;
+    return find_field(self, key, &i) == 0 ? make_field(self, i) : NULL;
+}
+
+static PyObject *
+get_columns(PyObject *self, void *Py_UNUSED(closure))
+{
+    return ad_require_batch(self, "columns") == 0
+               ? ad_tuple_of(self, ad_array_of(self)->node->n_children,
+                             make_field)
+               : NULL;
+}
+
+/* The struct with the fields of a tuple of keys. */
+static PyObject *
+select_fields(PyObject *self, PyObject *keys)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(keys);
+    ad_array selected;
+    ad_error err;
+    PyObject *result = NULL;
+    int64_t *fields = PyMem_New(int64_t, (size_t)n + 1);
+    if (fields == NULL) {
+        return PyErr_NoMemory();
     }
-    if (status == AD_OK) {
-        /* Only a struct without nulls gives its fields. */
-        (void)ad_array_known_null_count(array);
-        status = ad_array_field(array, i, &field, &err);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (find_field(self, PyTuple_GET_ITEM(keys, i), &fields[i]) < 0) {
+            goto done;
+        }
     }
-    if (status != AD_OK) {
-        return ad_raise(state, &err);
+    result =
+        ad_array_select(ad_array_of(self), fields, n, &selected, &err) == AD_OK
+            ? ad_array_object_new(ad_state_of(self), &selected)
+            : ad_raise(ad_state_of(self), &err);
+done:
+    PyMem_Free(fields);
+    return result;
+}
+
+static PyObject *
+array_select(PyObject *self, PyObject *columns)
+{
+    static const char expected[] =
+        "select() takes a sequence of names and indices";
+    if (PyUnicode_Check(columns)) {
+        PyErr_Format(PyExc_TypeError, "%s; one column is x[%R]", expected,
+                     columns);
+        return NULL;
     }
-    return ad_array_object_new(state, &field);
+    PyObject *keys = ad_as_tuple(columns, expected);
+    PyObject *result = keys != NULL ? select_fields(self, keys) : NULL;
+    Py_XDECREF(keys);
+    return result;
+}
+
+static PyObject *
+array_to_pydict(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ad_error err;
+    if (ad_array_require_struct(ad_array_of(self), &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
+    }
+    return ad_call_helper("_pylist", "to_pydict", &self, 1);
 }
 
 /* The rows of `array` as another type of two buffers. */
@@ -502,11 +574,25 @@ array_iterate(PyObject *self)
     return ad_call_helper("_pylist", "iterate", args, 1);
 }
 
+/* A list of int or bool is no list of names: elsewhere it takes rows. */
+static bool
+is_list_of_names(PyObject *key)
+{
+    bool is_all = PyList_Check(key);
+    for (Py_ssize_t i = 0; is_all && i < PyList_GET_SIZE(key); i++) {
+        is_all = PyUnicode_Check(PyList_GET_ITEM(key, i));
+    }
+    return is_all;
+}
+
 static PyObject *
 array_subscript(PyObject *self, PyObject *key)
 {
     if (PySlice_Check(key)) {
         return subscript_slice(self, key);
+    }
+    if (is_list_of_names(key)) {
+        return array_select(self, key);
     }
     if (PyUnicode_Check(key)) {
         return array_field(self, key);
@@ -518,11 +604,12 @@ array_subscript(PyObject *self, PyObject *key)
         return NULL;
     }
     if (has_failed || !PyIndex_Check(key)) { /* an ndarray is an index, too */
-        PyErr_Format(PyExc_TypeError,
-                     "an Array is indexed by int, slice or field name, not "
-                     "%.200s; masks and lists make a copy, which the library "
-                     "of the data can do, as pyarrow.array(x).take(rows)",
-                     Py_TYPE(key)->tp_name);
+        PyErr_Format(
+            PyExc_TypeError,
+            "an Array is indexed by int, slice, field name or list of "
+            "names, not %.200s; masks and lists make a copy, which the library "
+            "of the data can do, as pyarrow.array(x).take(rows)",
+            Py_TYPE(key)->tp_name);
         return NULL;
     }
     return array_item(self, i < 0 ? i + array_length(self) : i);
@@ -575,6 +662,20 @@ static PyMethodDef array_methods[] = {
      "Examples\n--------\n"
      ">>> ad.record_batch({\"a\": b\"xy\"}).field(\"a\").to_pylist()\n"
      "[120, 121]"},
+    {"select", array_select, METH_O,
+     "select($self, columns, /)\n--\n\n"
+     "The struct with these columns only, in this order, without a copy:\n"
+     "names, or indices as field() takes them. x[[name, ...]] is the same. A\n"
+     "column that is named twice is there twice, as in pyarrow. Nulls of the\n"
+     "struct and its metadata are kept; of an extension type it becomes a plain\n"
+     "struct.\n\n"
+     "Raises KeyError or IndexError if there is no such column, and TypeError\n"
+     "for an Array that is no struct.\n\n"
+     "Returns\n-------\nArray\n\n"
+     "Examples\n--------\n"
+     ">>> batch = ad.record_batch({\"a\": b\"xy\", \"b\": b\"zz\", \"c\": b\"..\"})\n"
+     ">>> batch.select([\"c\", \"a\"]).column_names, batch[[\"b\"]].column_names\n"
+     "(['c', 'a'], ['b'])"},
     {"slice", AD_METHOD(call_array_slice),
      "slice($self, offset, length=None)\n--\n\n"
      "`length` rows (default: all) from `offset` on, without a copy. Raises\n"
@@ -650,6 +751,15 @@ static PyMethodDef array_methods[] = {
      "Examples\n--------\n"
      ">>> ad.array(b\"abc\").to_pylist()\n"
      "[97, 98, 99]"},
+    {"to_pydict", array_to_pydict, METH_NOARGS,
+     "to_pydict($self)\n--\n\n"
+     "The columns of a record batch as a dict of lists of Python objects.\n\n"
+     "Raises as to_pylist(), TypeError for an Array that is no struct, and as\n"
+     "field() for a struct with nulls.\n\n"
+     "Returns\n-------\ndict\n\n"
+     "Examples\n--------\n"
+     ">>> ad.record_batch({\"a\": b\"xy\", \"b\": b\"zz\"}).to_pydict()\n"
+     "{'a': [120, 121], 'b': [122, 122]}"},
     {"equals", ad_array_equals, METH_O,
      "equals($self, other, /)\n--\n\n"
      "Whether both have the same type, length, nulls and values.\n\n"
@@ -692,6 +802,11 @@ static PyGetSetDef array_getset[] = {
      "Children of the node as a tuple of Array, not cut to this array's\n"
      "slice. field() gives a column.",
      NULL},
+    {"columns", get_columns, NULL,
+     "Columns of a record batch as a tuple of Array, cut to its slice.\n"
+     "AttributeError for other arrays; raises as field() for a struct with\n"
+     "nulls. column_names has their names.",
+     NULL},
     {"dictionary", get_dictionary, NULL,
      "Values of a dictionary-encoded array, or None.", NULL},
     {"validity", get_validity, NULL,
@@ -726,7 +841,8 @@ static PyType_Slot array_slots[] = {
     {Py_tp_doc,
      "A typed Arrow array on a device: a column, or a record batch (struct).\n"
      "Immutable; created by arrowdev.array() or arrowdev.record_batch().\n\n"
-     "array[i] is a value, array[i:j] and array[name] are views. \"name in "
+     "array[i] is a value, array[i:j], array[name] and array[[name, ...]] are "
+     "views. \"name in "
      "array\"\n"
      "looks for a field of a struct, \"value in array\" for a row of any other "
      "array.\n"

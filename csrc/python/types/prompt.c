@@ -111,9 +111,8 @@ is_batch(PyObject *self)
     return strcmp(ad_array_of(self)->schema.node->format, "+s") == 0;
 }
 
-/* Returns 0, or -1 with AttributeError. */
-static int
-require_batch(PyObject *self, const char *attribute)
+int
+ad_require_batch(PyObject *self, const char *attribute)
 {
     if (is_batch(self)) {
         return 0;
@@ -132,7 +131,7 @@ require_batch(PyObject *self, const char *attribute)
 static PyObject *
 array_num_rows(PyObject *self, void *Py_UNUSED(closure))
 {
-    return require_batch(self, "num_rows") == 0
+    return ad_require_batch(self, "num_rows") == 0
                ? PyLong_FromLongLong(ad_array_of(self)->length)
                : NULL;
 }
@@ -140,7 +139,7 @@ array_num_rows(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *
 array_num_columns(PyObject *self, void *Py_UNUSED(closure))
 {
-    return require_batch(self, "num_columns") == 0
+    return ad_require_batch(self, "num_columns") == 0
                ? PyLong_FromLongLong(ad_array_of(self)->node->n_children)
                : NULL;
 }
@@ -148,7 +147,7 @@ array_num_columns(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *
 array_shape(PyObject *self, void *Py_UNUSED(closure))
 {
-    return require_batch(self, "shape") == 0
+    return ad_require_batch(self, "shape") == 0
                ? Py_BuildValue("(LL)", (long long)ad_array_of(self)->length,
                                (long long)ad_array_of(self)->node->n_children)
                : NULL;
@@ -169,7 +168,7 @@ list_names(const struct ArrowSchema *node)
 static PyObject *
 array_column_names(PyObject *self, void *Py_UNUSED(closure))
 {
-    return require_batch(self, "column_names") == 0
+    return ad_require_batch(self, "column_names") == 0
                ? list_names(ad_array_of(self)->schema.node)
                : NULL;
 }

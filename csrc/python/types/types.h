@@ -54,6 +54,10 @@ PyObject *ad_html_of_schema(PyObject *schema, const char *caption);
 
 PyObject *ad_array_repr(PyObject *self);
 
+/* Returns 0, or -1 with AttributeError for `attribute` of an Array that is no
+ * struct. */
+int ad_require_batch(PyObject *self, const char *attribute);
+
 /* The attributes of Array for prompts; NULL entry last. module.c adds them. */
 extern const PyMethodDef ad_array_prompt_methods[];
 extern const PyGetSetDef ad_array_prompt_getset[];
