@@ -378,6 +378,73 @@ static const struct {
     {"numpy", "; x.numpy() has the values"},       /* tinygrad, Keras */
 };
 
+static bool
+is_imported(const char *library)
+{
+    PyObject *module = ad_py_imported(library);
+    Py_XDECREF(module);
+    return module != NULL;
+}
+
+static bool
+is_number(PyObject *value)
+{
+    return PyLong_Check(value) || PyFloat_Check(value) ||
+           PyComplex_Check(value);
+}
+
+typedef enum kind_of_values {
+    NUMBERS,
+    VALUES,
+    OBJECTS
+} kind_of_values;
+
+/* What is in a tuple, which no other thread changes. */
+static kind_of_values
+kind_of(PyObject *values)
+{
+    kind_of_values kind = NUMBERS;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++) {
+        PyObject *value = PyTuple_GET_ITEM(values, i);
+        if (is_number(value)) {
+            continue;
+        }
+        if (value != Py_None && !PyUnicode_Check(value) &&
+            !PyBytes_Check(value) && !PyList_Check(value) &&
+            !PyTuple_Check(value) && !PyDict_Check(value)) {
+            return OBJECTS;
+        }
+        kind = VALUES;
+    }
+    return kind;
+}
+
+/* NumPy makes arrays of numbers. Those that it makes of None and of text are
+ * refused. */
+static const char *
+hint_of_values(PyObject *sequence)
+{
+    PyObject *values = PySequence_Tuple(sequence);
+    if (values == NULL) {
+        PyErr_Clear();
+        return "";
+    }
+    kind_of_values kind = kind_of(values);
+    Py_DECREF(values);
+    if (kind == OBJECTS) {
+        return "; arrowdev.concat(x) joins arrays";
+    }
+    if (kind == VALUES) {
+        return "; pyarrow.array(x) makes a column of them";
+    }
+    bool has_numpy = is_imported("numpy");
+    return has_numpy == is_imported("pyarrow")
+               ? "; values need a type: numpy.asarray(x, type) or "
+                 "pyarrow.array(x, type)"
+           : has_numpy ? "; values need a type: numpy.asarray(x, type)"
+                       : "; values need a type: pyarrow.array(x, type)";
+}
+
 const char *
 ad_import_hint(PyObject *object)
 {
@@ -385,8 +452,7 @@ ad_import_hint(PyObject *object)
         return "; arrowdev.record_batch(x) makes a batch of a dict of columns";
     }
     if (PyList_Check(object) || PyTuple_Check(object)) {
-        return "; values need a type: numpy.asarray(x, type) or "
-               "pyarrow.array(x, type); arrowdev.concat(x) joins arrays";
+        return hint_of_values(object);
     }
     for (size_t i = 0; i < sizeof(method_hints) / sizeof(*method_hints); i++) {
         if (has_method(object, method_hints[i].method)) {

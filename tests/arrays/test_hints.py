@@ -5,6 +5,7 @@ Where an error has no hint, docs/errors.md says what to do.
 
 import asyncio
 import re
+import sys
 from pathlib import Path
 
 import fakegpu
@@ -579,6 +580,25 @@ def type_error(provoke, *words):
         assert word in str(error)
 
 
+@pytest.mark.parametrize("values", [[1, 2], [1, None], ["a", None], [[1], [2]], ()])
+@pytest.mark.parametrize("library", ["numpy", "pyarrow"])
+def test_python_values(values, library, monkeypatch):
+    """The hint names the library that is imported, if that makes an array which is taken."""
+    other = {"numpy": "pyarrow", "pyarrow": "numpy"}[library]
+    monkeypatch.delitem(sys.modules, other)
+    for take in (ad.array, ad.tensor):
+        error = str(error_of(TypeError, lambda take=take: take(values)))
+        if values in ([1, 2], ()):
+            assert "; values need a type: " in error
+            assert f"{library}.a" in error and f"{other}.a" not in error
+        else:
+            assert "; pyarrow.array(x) makes a column of them" in error
+    monkeypatch.undo()
+    assert ad.array(pa.array(values)).to_pylist() == list(values)
+    if values == [1, 2]:
+        assert ad.array(np.asarray(values, "int64")).to_pylist() == values
+
+
 def test_dict_of_columns():
     x = {"a": np.arange(2)}
     for take in (ad.array, ad.tensor):
@@ -587,7 +607,7 @@ def test_dict_of_columns():
 
 
 def test_list_of_values_or_arrays():
-    type_error(lambda: ad.array([1, 2]), "; values need a type: numpy.asarray(x, type) or ")
+    type_error(lambda: ad.array([1, 2]), "; values need a type: numpy.asarray(x, type) or pyarrow")
     assert ad.array(np.asarray([1, 2], "int8")).to_pylist() == [1, 2]
     assert ad.array(pa.array([1, 2], "int8")).to_pylist() == [1, 2]
     x = [np.arange(2), np.arange(2)]
