@@ -159,3 +159,62 @@ def test_values_in_a_column():
     assert "b" in column and None in column
     assert "b" not in column[:2] and "price" not in column and 1 not in column
     assert 2.0 in ad.array(np.arange(3)) and None not in ad.array(np.arange(3))
+
+
+# --- columns with names of their own ----------------------------------------------
+
+
+def test_names_of_series():
+    a, b = range(3), ["x", None, "z"]
+    for series in (
+        [pd.Series(a, name="a"), pd.Series(b, name="b", dtype="string[pyarrow]")],
+        [pl.Series("a", a), pl.Series("b", b)],
+        [pl.Series("a", a), pd.Series(b, name="b", dtype="string[pyarrow]")],
+    ):
+        for columns in (series, tuple(series)):
+            batch = ad.record_batch(columns)
+            assert batch.to_pydict() == {"a": list(a), "b": b}
+        assert ad.record_batch(series, names=["c", "d"]).column_names == ["c", "d"]
+
+
+def test_names_of_fields():
+    batch = ad.record_batch({"a": np.arange(3), "b": np.arange(3.0)})
+    assert ad.record_batch([batch["b"], batch["a"]]).column_names == ["b", "a"]
+    assert ad.record_batch([batch["a"], pl.Series("c", [1, 2, 3])]).column_names == ["a", "c"]
+    assert ad.record_batch([batch["a"], batch["a"]]).column_names == ["a", "a"]  # as with names=
+
+
+def test_a_subclass_of_series_is_one():
+    class GeoSeries(pd.Series):
+        pass
+
+    assert ad.record_batch([GeoSeries([1, 2], name="a")]).to_pydict() == {"a": [1, 2]}
+
+
+def test_columns_without_names():
+    named = pd.Series([1], name="a")
+    unnamed = [
+        pd.Series([1]),
+        pd.Series([1], name=5),
+        pl.Series([1]),
+        np.arange(1),
+        ad.array(b"a"),
+    ]
+    for column in unnamed:
+        with pytest.raises(TypeError) as info:
+            ad.record_batch([named, column])
+        assert "a sequence of columns needs names=, one per column; column 1, a " in str(
+            info.value
+        )
+        assert str(info.value).endswith(", has no name of its own")
+        assert len(ad.record_batch([named, column], names=["a", "b"])) == 1
+    with pytest.raises(TypeError, match=r"needs names=, one per column$"):
+        ad.record_batch([])
+
+
+def test_a_name_that_cannot_be_read():
+    class Series:
+        name = property(lambda self: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        ad.record_batch([Series()])

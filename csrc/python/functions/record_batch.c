@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "python/functions/functions.h"
+#include "python/types/types.h"
 
 /* The parsed columns and their names; released by columns_clear(). */
 typedef struct columns {
@@ -325,6 +326,77 @@ read_mapping(ad_state *state, PyObject *mapping, ad_copy copy, columns *c)
     return result;
 }
 
+/* Is the object a Series, of pandas, polars or a library like them? */
+static bool
+is_series(PyObject *object)
+{
+    PyObject *bases = Py_TYPE(object)->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {
+        const char *name =
+            ((PyTypeObject *)PyTuple_GET_ITEM(bases, i))->tp_name;
+        const char *dot = strrchr(name, '.');
+        if (strcmp(dot != NULL ? dot + 1 : name, "Series") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The name that a column has of itself: a new reference, None if it has none,
+ * or NULL with an exception. */
+static PyObject *
+own_name(ad_state *state, PyObject *column)
+{
+    PyObject *name = NULL;
+    if (ad_is_array(state, column)) {
+        name = ad_decode_text(ad_array_of(column)->schema.node->name);
+    } else if (is_series(column)) {
+        name = PyObject_GetAttrString(column, "name");
+    } else {
+        name = Py_NewRef(Py_None);
+    }
+    if (name != NULL &&
+        (!PyUnicode_Check(name) || PyUnicode_GET_LENGTH(name) == 0)) {
+        Py_SETREF(name, Py_NewRef(Py_None));
+    }
+    return name;
+}
+
+/* Read a sequence of columns that all have names. */
+static int
+read_series(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
+{
+    PyObject *items = PySequence_Tuple(sequence);
+    PyObject *names = PyList_New(0);
+    Py_ssize_t n = items != NULL ? PyTuple_GET_SIZE(items) : 0;
+    int result = items != NULL && names != NULL ? 0 : -1;
+    if (result == 0 && n == 0) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a sequence of columns needs names=, one per column");
+        result = -1;
+    }
+    for (Py_ssize_t i = 0; result == 0 && i < n; i++) {
+        PyObject *column = PyTuple_GET_ITEM(items, i);
+        PyObject *name = own_name(state, column);
+        if (name == Py_None) {
+            PyErr_Format(PyExc_TypeError,
+                         "a sequence of columns needs names=, one per column; "
+                         "column %zd, a %.200s, has no name of its own",
+                         i, Py_TYPE(column)->tp_name);
+            Py_CLEAR(name);
+        }
+        result = name != NULL ? PyList_Append(names, name) : -1;
+        Py_XDECREF(name);
+    }
+    if (result == 0) {
+        c->name_objects = Py_NewRef(names);
+        result = read_columns(state, items, copy, c);
+    }
+    Py_XDECREF(items);
+    Py_XDECREF(names);
+    return result;
+}
+
 static PyObject *
 function_record_batch(ad_state *state, PyObject *const *values)
 {
@@ -342,9 +414,7 @@ function_record_batch(ad_state *state, PyObject *const *values)
     } else if (is_mapping) {
         is_read = read_mapping(state, values[0], (ad_copy)copy, &c);
     } else if (is_plain_sequence(values[0])) {
-        PyErr_SetString(PyExc_TypeError,
-                        "a sequence of columns needs names=, one per column");
-        return NULL;
+        is_read = read_series(state, values[0], (ad_copy)copy, &c);
     } else {
         return existing_batch(state, values[0], (ad_copy)copy);
     }
