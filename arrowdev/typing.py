@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 from arrowdev._stream_into import AsyncConvertedStream, ConvertedStream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from typing_extensions import Buffer, CapsuleType
 
     from arrowdev._core import Device
@@ -162,4 +164,10 @@ DeviceLike: TypeAlias = Union[
 ]
 
 # The argument of arrowdev.schema() and of every type=.
-TypeLike: TypeAlias = Union[str, SupportsArrowSchema, "CapsuleType"]
+TypeLike: TypeAlias = Union[
+    str,
+    SupportsArrowSchema,
+    "CapsuleType",
+    "Mapping[str, TypeLike]",
+    "Sequence[tuple[str, TypeLike] | SupportsArrowSchema]",
+]

@@ -91,6 +91,18 @@ typedef struct ad_schema_spec {
 AD_MUST_CHECK ad_status ad_schema_build(const ad_schema_spec *spec,
                                         ad_schema *out, ad_error *err);
 
+/* The type of a name: "int32", "utf8", "string", "bool", "double",
+ * "timestamp[us, UTC]", "date32", "decimal128(10, 2)", "list<int32>",
+ * "struct<a: int32 not null, b: string>", and all else that ad_type_print()
+ * writes, but for extensions. The spellings of pyarrow and nanoarrow are both
+ * accepted; items of lists need no name, and members of unions no id. A format
+ * string of a type without children is a name, too. It is nullable unless
+ * " not null" is at its end. A name of a field ends at its first ":", and has no
+ * comma, angle bracket, and blanks at its ends. AD_ERR_VALUE for a name that is
+ * not known, AD_ERR_ARROW for a tree that ad_schema_validate() refuses. */
+AD_MUST_CHECK ad_status ad_schema_from_name(const char *name, ad_schema *out,
+                                            ad_error *err);
+
 /* Copies the tree of `node`, which has been validated and is not consumed. */
 AD_MUST_CHECK ad_status ad_schema_copy(const struct ArrowSchema *node,
                                        ad_schema *out, ad_error *err);

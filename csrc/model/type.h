@@ -118,15 +118,8 @@ AD_MUST_CHECK ad_status ad_type_union_ids(const ad_type *type, int8_t ids[128],
 AD_MUST_CHECK ad_status ad_type_print(const struct ArrowSchema *node,
                                       ad_text *out, ad_error *err);
 
-/* Format string of a common type name: "int32", "utf8", "string",
- * "large_utf8", "bool", "double", "timestamp[us, UTC]", "date32",
- * "duration[ns]", "time64[us]", "decimal128(10, 2)", "fixed_size_binary[16]",
- * "binary_view"... The spellings of pyarrow and nanoarrow are both accepted. A
- * format string of a type without children is returned unchanged. Names of
- * nested types fail with AD_ERR_VALUE and the hint to pass an object with
- * __arrow_c_schema__. */
-AD_MUST_CHECK ad_status ad_type_format_from_name(const char *name,
-                                                 ad_text *out, ad_error *err);
+/* "s", "ms", "us" or "ns", for the unit of an ad_type. */
+const char *ad_type_unit_name(char unit);
 
 /* Sets the dtype of *err (NULL allowed) to the name of the type. */
 void ad_type_error_dtype(const struct ArrowSchema *node, ad_error *err);

@@ -1,8 +1,11 @@
 /* Names of types: read, and printed in pyarrow's notation. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "model/extension.h"
 #include "model/metadata.h"
+#include "model/schema.h"
 #include "model/type.h"
 
 #define TRY AD_RETURN_IF_ERR
@@ -237,6 +240,10 @@ write_format(const parts *name, ad_text *out, ad_error *err)
 
 /* --- a name as a format -------------------------------------------------- */
 
+#define NESTED_HINT                                                           \
+    "name them, as in \"list<int32>\" and \"struct<a: int32, b: utf8>\", or " \
+    "pass an object with __arrow_c_schema__, such as a pyarrow type"
+
 static ad_status
 unknown_name(const char *name, ad_error *err)
 {
@@ -248,16 +255,23 @@ unknown_name(const char *name, ad_error *err)
             "type name \"%s\" is ambiguous", name);
     }
     const char *format = find_format(name, length);
+    if (is_text(name, length, "extension")) {
+        return ad_fail(
+            err, AD_ERR_VALUE, NULL,
+            "pass an object with __arrow_c_schema__, such as a "
+            "pyarrow type",
+            "an extension type cannot be given by name, which lacks "
+            "its metadata");
+    }
     if (format != NULL && format[0] == '+') {
-        return ad_fail(err, AD_ERR_VALUE, NULL,
-                       "pass an object with __arrow_c_schema__, such as a "
-                       "pyarrow type",
-                       "nested type \"%.80s\" cannot be given by name", name);
+        return ad_fail(err, AD_ERR_VALUE, NULL, NESTED_HINT,
+                       "nested type \"%.80s\" lacks the types of its children",
+                       name);
     }
     return ad_fail(
         err, AD_ERR_VALUE, NULL,
-        "examples of names are \"int32\" and \"timestamp[us, UTC]\"; "
-        "an Arrow format string, or an object with "
+        "examples of names are \"int32\", \"timestamp[us, UTC]\" and "
+        "\"list<utf8>\"; an Arrow format string, or an object with "
         "__arrow_c_schema__, works too",
         "type name \"%.80s\" is not known", name);
 }
@@ -271,9 +285,7 @@ take_format(const char *name, ad_text *out, ad_error *err)
         return unknown_name(name, err);
     }
     if (type.n_children != 0) {
-        return ad_fail(err, AD_ERR_VALUE, NULL,
-                       "pass an object with __arrow_c_schema__, such as a "
-                       "pyarrow type",
+        return ad_fail(err, AD_ERR_VALUE, NULL, NESTED_HINT,
                        "format string \"%.80s\" does not contain the types of "
                        "the children",
                        name);
@@ -281,8 +293,10 @@ take_format(const char *name, ad_text *out, ad_error *err)
     return ad_text_append(out, name, err);
 }
 
-ad_status
-ad_type_format_from_name(const char *name, ad_text *out, ad_error *err)
+/* Writes the format string of a type without children. A format string is
+ * taken as it is. */
+static ad_status
+format_from_name(const char *name, ad_text *out, ad_error *err)
 {
     ad_text format = {0};
     parts pieces;
@@ -306,6 +320,386 @@ ad_type_format_from_name(const char *name, ad_text *out, ad_error *err)
     return status;
 }
 
+/* --- a name as a schema -------------------------------------------------- */
+
+typedef struct reader {
+    const char *whole; /* for messages */
+    const char *at;
+    int depth;
+} reader;
+
+/* A node while it is read. */
+typedef struct node {
+    const char *format; /* without parameters; borrowed */
+    ad_text parameters; /* appended to the format */
+    ad_text name;
+    int64_t flags;
+    AD_LIST(ad_schema) children;
+    ad_schema dictionary;
+} node;
+
+static ad_status read_type(reader *self, node *out, ad_error *err);
+
+static void
+node_clear(node *self)
+{
+    for (size_t i = 0; i < self->children.n; i++) {
+        ad_schema_unref(self->children.items[i]);
+    }
+    free(self->children.items);
+    ad_text_clear(&self->parameters);
+    ad_text_clear(&self->name);
+    ad_schema_unref(self->dictionary);
+}
+
+static ad_status
+node_build(const node *self, ad_schema *out, ad_error *err)
+{
+    ad_text format = {0};
+    ad_status status = ad_text_printf(&format, err, "%s%s", self->format,
+                                      ad_text_string(&self->parameters));
+    if (status == AD_OK) {
+        const ad_schema_spec spec = {
+            .format = ad_text_string(&format),
+            .name = ad_text_string(&self->name),
+            .flags = self->flags,
+            .n_children = (int64_t)self->children.n,
+            .children = self->children.items,
+            .dictionary =
+                self->dictionary.node != NULL ? &self->dictionary : NULL,
+        };
+        status = ad_schema_build(&spec, out, err);
+    }
+    ad_text_clear(&format);
+    return status;
+}
+
+/* Makes a child of *child, which is cleared. */
+static ad_status
+add_child(node *self, node *child, ad_error *err)
+{
+    ad_status status = ad_list_reserve(&self->children, 1, err);
+    if (status == AD_OK) {
+        status =
+            node_build(child, &self->children.items[self->children.n], err);
+    }
+    self->children.n += status == AD_OK;
+    node_clear(child);
+    return status;
+}
+
+static ad_status
+expected(const reader *self, const char *what, ad_error *err)
+{
+    return *self->at == '\0'
+               ? ad_fail(err, AD_ERR_VALUE, NULL, NESTED_HINT,
+                         "expected %s at the end of the type name \"%.80s\"",
+                         what, self->whole)
+               : ad_fail(err, AD_ERR_VALUE, NULL, NESTED_HINT,
+                         "expected %s before \"%.24s\" in the type name "
+                         "\"%.80s\"",
+                         what, self->at, self->whole);
+}
+
+static void
+skip_blanks(reader *self)
+{
+    self->at += strspn(self->at, " ");
+}
+
+static bool
+take(reader *self, const char *text)
+{
+    skip_blanks(self);
+    size_t length = strlen(text);
+    bool is_there = strncmp(self->at, text, length) == 0;
+    self->at += is_there ? length : 0;
+    return is_there;
+}
+
+static ad_status
+take_or_fail(reader *self, const char *text, const char *quoted, ad_error *err)
+{
+    return take(self, text) ? AD_OK : expected(self, quoted, err);
+}
+
+/* The length up to the first of `ends` that is not within brackets. */
+static size_t
+length_before(const char *text, const char *ends)
+{
+    int depth = 0;
+    size_t i = 0;
+    for (; text[i] != '\0' && (depth > 0 || strchr(ends, text[i]) == NULL);
+         i++) {
+        depth += (text[i] == '[' || text[i] == '(') -
+                 (text[i] == ']' || text[i] == ')');
+    }
+    return i;
+}
+
+/* Reads "name:" before a type, if there is one. */
+static ad_status
+read_name(reader *self, node *out, bool *found, ad_error *err)
+{
+    skip_blanks(self);
+    size_t length = length_before(self->at, ":,<>");
+    *found = self->at[length] == ':';
+    if (!*found) {
+        return AD_OK;
+    }
+    const char *name = self->at;
+    self->at += length + 1;
+    strip(&name, &length);
+    return ad_text_append_n(&out->name, name, length, err);
+}
+
+/* A type within brackets, with the name before it or else `name`. NULL: there
+ * must be a name. */
+static ad_status
+read_child(reader *self, node *parent, const char *name, bool is_nullable,
+           ad_error *err)
+{
+    node child = {0};
+    bool is_named = false;
+    ad_status status = read_name(self, &child, &is_named, err);
+    if (status == AD_OK && !is_named) {
+        status = name != NULL ? ad_text_append(&child.name, name, err)
+                              : expected(self, "\"name: type\"", err);
+    }
+    if (status == AD_OK) {
+        status = read_type(self, &child, err);
+    }
+    if (status != AD_OK) {
+        node_clear(&child);
+        return status;
+    }
+    if (!is_nullable) {
+        child.flags &= ~(int64_t)ARROW_FLAG_NULLABLE;
+    }
+    return add_child(parent, &child, err);
+}
+
+/* The id of a union's field: "=5" after it, else its position. */
+static ad_status
+read_id(reader *self, node *out, ad_error *err)
+{
+    size_t n = out->children.n - 1;
+    TRY(ad_text_append(&out->parameters, n > 0 ? "," : ":", err));
+    if (!take(self, "=")) {
+        return ad_text_printf(&out->parameters, err, "%zu", n);
+    }
+    size_t length = strspn(self->at, "0123456789");
+    self->at += length;
+    return length > 0 ? ad_text_append_n(&out->parameters, self->at - length,
+                                         length, err)
+                      : expected(self, "a type id", err);
+}
+
+/* Fields up to ">". */
+static ad_status
+read_fields(reader *self, node *out, bool have_ids, ad_error *err)
+{
+    if (take(self, ">")) {
+        return have_ids ? ad_text_append(&out->parameters, ":", err) : AD_OK;
+    }
+    do {
+        TRY(read_child(self, out, NULL, true, err));
+        if (have_ids) {
+            TRY(read_id(self, out, err));
+        }
+    } while (take(self, ","));
+    return take_or_fail(self, ">", "\",\" or \">\"", err);
+}
+
+static ad_status
+read_list(reader *self, node *out, ad_error *err)
+{
+    TRY(read_child(self, out, "item", true, err));
+    TRY(take_or_fail(self, ">", "\">\"", err));
+    if (strcmp(out->format, "+w") != 0) {
+        return AD_OK;
+    }
+    TRY(take_or_fail(self, "[", "the size, as in \"[2]\",", err));
+    size_t length = strcspn(self->at, "]");
+    TRY(ad_text_append(&out->parameters, ":", err));
+    TRY(ad_text_append_n(&out->parameters, self->at, length, err));
+    self->at += length;
+    return take_or_fail(self, "]", "\"]\"", err);
+}
+
+static ad_status
+read_map(reader *self, node *out, ad_error *err)
+{
+    node entries = {.format = "+s"};
+    ad_status status = ad_text_append(&entries.name, "entries", err);
+    if (status == AD_OK) {
+        status = read_child(self, &entries, "key", false, err);
+    }
+    if (status == AD_OK) {
+        status = take_or_fail(self, ",", "\",\" and a type", err);
+    }
+    if (status == AD_OK) {
+        status = read_child(self, &entries, "value", true, err);
+    }
+    if (status != AD_OK) {
+        node_clear(&entries);
+        return status;
+    }
+    TRY(add_child(out, &entries, err));
+    if (take(self, ",")) {
+        TRY(take_or_fail(self, "keys_sorted", "\"keys_sorted\"", err));
+        out->flags |= ARROW_FLAG_MAP_KEYS_SORTED;
+    }
+    return take_or_fail(self, ">", "\">\"", err);
+}
+
+static ad_status
+read_run_ends(reader *self, node *out, ad_error *err)
+{
+    TRY(read_child(self, out, "run_ends", false, err));
+    TRY(take_or_fail(self, ",", "\",\" and a type", err));
+    TRY(read_child(self, out, "values", true, err));
+    return take_or_fail(self, ">", "\">\"", err);
+}
+
+/* The node becomes that of the indices. */
+static ad_status
+read_dictionary(reader *self, node *out, ad_error *err)
+{
+    node values = {0};
+    TRY(take_or_fail(self, "values=", "\"values=\"", err));
+    ad_status status = read_type(self, &values, err);
+    if (status == AD_OK) {
+        status = node_build(&values, &out->dictionary, err);
+    }
+    node_clear(&values);
+    TRY(status);
+    TRY(take_or_fail(self, ",", "\", indices=\"", err));
+    TRY(take_or_fail(self, "indices=", "\"indices=\"", err));
+    if (self->at[strcspn(self->at, ",<>")] == '<') {
+        return expected(self, "the name of an integer type", err);
+    }
+    TRY(read_type(self, out, err));
+    if (take(self, ",")) {
+        TRY(take_or_fail(self, "ordered=", "\"ordered=\"", err));
+        if (take(self, "1")) {
+            out->flags |= ARROW_FLAG_DICTIONARY_ORDERED;
+        } else {
+            TRY(take_or_fail(self, "0", "0 or 1", err));
+        }
+    }
+    return take_or_fail(self, ">", "\">\"", err);
+}
+
+/* A type without children ends where that around it goes on. */
+static ad_status
+read_leaf(reader *self, node *out, ad_error *err)
+{
+    static const char not_null[] = " not null";
+    const size_t suffix = sizeof(not_null) - 1;
+    const char *text = self->at;
+    size_t length =
+        self->depth > 0 ? length_before(text, ",>=") : strlen(text);
+    if (self->depth > 0 && length == 0) {
+        return expected(self, "a type", err);
+    }
+    self->at += length;
+    strip(&text, &length);
+    if (length > suffix && is_text(text + length - suffix, suffix, not_null)) {
+        length -= suffix;
+        out->flags &= ~(int64_t)ARROW_FLAG_NULLABLE;
+    }
+    ad_text name = {0};
+    ad_status status = ad_text_append_n(&name, text, length, err);
+    if (status == AD_OK) {
+        status =
+            format_from_name(ad_text_string(&name), &out->parameters, err);
+    }
+    ad_text_clear(&name);
+    return status;
+}
+
+static ad_status
+read_nested(reader *self, size_t length, node *out, ad_error *err)
+{
+    const char *format = find_format(self->at, length);
+    bool is_nested = format != NULL && format[0] == '+';
+    if (!is_nested || is_text(self->at, length, "extension")) {
+        return unknown_name(self->at, err);
+    }
+    if (self->depth == AD_MAX_DEPTH) {
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "type name \"%.80s\" is nested deeper than %d levels",
+                       self->whole, AD_MAX_DEPTH);
+    }
+    self->at += length + 1;
+    if (strcmp(format, "+") == 0) {
+        return read_dictionary(self, out, err);
+    }
+    out->format = format;
+    switch (format[1]) {
+        case 's':
+            return read_fields(self, out, false, err);
+        case 'u':
+            return read_fields(self, out, true, err);
+        case 'm':
+            return read_map(self, out, err);
+        case 'r':
+            return read_run_ends(self, out, err);
+        default:
+            return read_list(self, out, err);
+    }
+}
+
+static ad_status
+read_type(reader *self, node *out, ad_error *err)
+{
+    skip_blanks(self);
+    size_t length = strspn(self->at, "abcdefghijklmnopqrstuvwxyz_");
+    out->format = "";
+    out->flags = ARROW_FLAG_NULLABLE;
+    if (self->at[length] != '<') {
+        return read_leaf(self, out, err);
+    }
+    self->depth++;
+    TRY(read_nested(self, length, out, err));
+    self->depth--;
+    if (take(self, "not null")) {
+        out->flags &= ~(int64_t)ARROW_FLAG_NULLABLE;
+    }
+    return AD_OK;
+}
+
+ad_status
+ad_schema_from_name(const char *name, ad_schema *out, ad_error *err)
+{
+    reader self = {.whole = name, .at = name};
+    node root = {0};
+    *out = (ad_schema){0};
+    ad_status status = read_type(&self, &root, err);
+    if (status == AD_OK && *self.at != '\0') {
+        skip_blanks(&self);
+        status = *self.at == '\0' ? AD_OK : expected(&self, "the end", err);
+    }
+    bool is_leaf = root.format[0] == '\0' && root.dictionary.node == NULL;
+    if (status == AD_OK && is_leaf &&
+        (root.flags & ARROW_FLAG_NULLABLE) != 0) {
+        *out = ad_schema_primitive(ad_text_string(&root.parameters));
+    }
+    if (status == AD_OK && out->node == NULL) {
+        status = node_build(&root, out, err);
+    }
+    if (status == AD_OK) {
+        status = ad_schema_validate(out->node, err);
+    }
+    if (status != AD_OK) {
+        ad_schema_unref(*out);
+        *out = (ad_schema){0};
+    }
+    node_clear(&root);
+    return status;
+}
+
 /* --- printing ------------------------------------------------------------ */
 
 /* Deeper levels are printed as "...". */
@@ -321,8 +715,8 @@ static ad_status print_node(const struct ArrowSchema *node, int depth,
 
 /* --- types without children ---------------------------------------------- */
 
-static const char *
-unit_name(char unit)
+const char *
+ad_type_unit_name(char unit)
 {
     return unit == 's' ? "s" : unit == 'm' ? "ms" : unit == 'u' ? "us" : "ns";
 }
@@ -342,17 +736,17 @@ print_plain(const struct ArrowSchema *node, const ad_type *type, ad_text *out,
         case AD_TYPE_TIME32:
         case AD_TYPE_TIME64:
             return ad_text_printf(out, err, "time%d[%s]", (int)type->bit_width,
-                                  unit_name(type->unit));
+                                  ad_type_unit_name(type->unit));
         case AD_TYPE_DURATION:
             return ad_text_printf(out, err, "duration[%s]",
-                                  unit_name(type->unit));
+                                  ad_type_unit_name(type->unit));
         case AD_TYPE_TIMESTAMP:
             if (type->suffix[0] == '\0') {
                 return ad_text_printf(out, err, "timestamp[%s]",
-                                      unit_name(type->unit));
+                                      ad_type_unit_name(type->unit));
             }
             return ad_text_printf(out, err, "timestamp[%s, tz=%s]",
-                                  unit_name(type->unit), type->suffix);
+                                  ad_type_unit_name(type->unit), type->suffix);
         default:
             return ad_text_append(out, name_of_format(node->format), err);
     }

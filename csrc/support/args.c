@@ -337,22 +337,11 @@ static int
 schema_from_name(ad_state *state, PyObject *value, ad_schema *out)
 {
     const char *name = ad_c_string(value);
-    if (name == NULL) {
-        return -1;
-    }
-    ad_text format = {0};
     ad_error err;
-    ad_status status = ad_type_format_from_name(name, &format, &err);
-    if (status == AD_OK) {
-        *out = ad_schema_primitive(ad_text_string(&format));
-        if (out->node == NULL) {
-            const ad_schema_spec spec = {.format = ad_text_string(&format),
-                                         .flags = ARROW_FLAG_NULLABLE};
-            status = ad_schema_build(&spec, out, &err);
-        }
-    }
-    ad_text_clear(&format);
-    return ad_raise_status(state, status, &err);
+    return name != NULL
+               ? ad_raise_status(state, ad_schema_from_name(name, out, &err),
+                                 &err)
+               : -1;
 }
 
 static int
@@ -374,8 +363,135 @@ schema_from_capsule(ad_state *state, PyObject *capsule, ad_schema *out)
     return schema != NULL ? ad_raise_status(state, status, &err) : -1;
 }
 
-int
-ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
+static int parse_type(ad_state *state, PyObject *value, int64_t flags,
+                      ad_schema *out);
+
+/* --- structs of named types ---------------------------------------------- */
+
+/* Parse a field: (name, type), or a type with a name. *name is borrowed from
+ * the item. */
+static int
+parse_field(ad_state *state, PyObject *item, const char **name, ad_schema *out)
+{
+    bool is_pair = PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 2;
+    if (is_pair && PyUnicode_Check(PyTuple_GET_ITEM(item, 0))) {
+        *name = ad_c_string(PyTuple_GET_ITEM(item, 0));
+        if (*name == NULL) {
+            return -1;
+        }
+        if (parse_type(state, PyTuple_GET_ITEM(item, 1), ARROW_FLAG_NULLABLE,
+                       out) < 0) {
+            ad_prefix_exception("field \"%.80s\": ", *name);
+            return -1;
+        }
+        return 0;
+    }
+    *name = NULL; /* its own */
+    *out = (ad_schema){0};
+    if (!PyUnicode_Check(item) && !PyTuple_Check(item) &&
+        parse_type(state, item, 0, out) < 0) {
+        return -1;
+    }
+    if (out->node == NULL || out->node->name == NULL ||
+        out->node->name[0] == '\0') {
+        PyErr_SetString(PyExc_TypeError,
+                        "a field is a pair (name, type), or an object with "
+                        "__arrow_c_schema__ that has a name");
+        ad_schema_unref(*out);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+schema_from_fields(ad_state *state, PyObject *items, int64_t flags,
+                   ad_schema *out)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    ad_schema *fields = PyMem_Calloc((size_t)n + 1, sizeof(*fields));
+    const char **names = PyMem_Calloc((size_t)n + 1, sizeof(*names));
+    int result = fields != NULL && names != NULL ? 0 : -1;
+    Py_ssize_t n_read = 0;
+    if (result < 0) {
+        PyErr_NoMemory();
+    }
+    while (result == 0 && n_read < n) {
+        result = parse_field(state, PyTuple_GET_ITEM(items, n_read),
+                             &names[n_read], &fields[n_read]);
+        n_read += result == 0;
+    }
+    if (result == 0) {
+        const ad_schema_spec spec = {
+            .format = "+s",
+            .flags = flags,
+            .n_children = n,
+            .children = fields,
+            .names = names,
+        };
+        ad_error err;
+        ad_status status = ad_schema_build(&spec, out, &err);
+        if (status == AD_OK) {
+            status = ad_schema_validate(out->node, &err); /* its depth */
+            if (status != AD_OK) {
+                ad_schema_unref(*out);
+            }
+        }
+        result = ad_raise_status(state, status, &err);
+    }
+    for (Py_ssize_t i = 0; i < n_read; i++) {
+        ad_schema_unref(fields[i]);
+    }
+    PyMem_Free(fields);
+    PyMem_Free(names);
+    return result;
+}
+
+/* A tuple of the fields of a list, a tuple or a mapping; NULL without an
+ * exception for any other object. */
+static PyObject *
+fields_of(PyObject *value)
+{
+    if (PyList_Check(value) || PyTuple_Check(value)) {
+        return PySequence_Tuple(value);
+    }
+    if (!PyMapping_Check(value) || !PyObject_HasAttrString(value, "keys")) {
+        return NULL;
+    }
+    PyObject *pairs = PyMapping_Items(value);
+    PyObject *items = pairs != NULL ? PySequence_Tuple(pairs) : NULL;
+    Py_XDECREF(pairs);
+    return items;
+}
+
+/* Parse what has no schema method. */
+static int
+parse_fields(ad_state *state, PyObject *value, int64_t flags, ad_schema *out)
+{
+    PyObject *items = fields_of(value);
+    if (items == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_TypeError,
+                         "a type is a str (a format string or a name such as "
+                         "\"timestamp[us, UTC]\"), a mapping or list of named "
+                         "types or an object with __arrow_c_schema__, not "
+                         "%.200s; pass the name of a dtype; the type of data "
+                         "is arrowdev.array_stream(x).schema",
+                         Py_TYPE(value)->tp_name);
+        }
+        return -1;
+    }
+    int result = -1;
+    if (Py_EnterRecursiveCall(" in a type") == 0) {
+        result = schema_from_fields(state, items, flags, out);
+        Py_LeaveRecursiveCall();
+    }
+    Py_DECREF(items);
+    return result;
+}
+
+/* `flags` are those of a struct of named types. */
+static int
+parse_type(ad_state *state, PyObject *value, int64_t flags, ad_schema *out)
 {
     if (Py_TYPE(value) == (PyTypeObject *)state->schema_type) {
         *out = ad_schema_ref(((ad_schema_object *)value)->schema);
@@ -390,17 +506,8 @@ ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
     PyObject *method = NULL;
     int found =
         ad_py_lookup_attr(value, AD_STR(state, arrow_c_schema), &method);
-    if (found == 0) {
-        PyErr_Format(PyExc_TypeError,
-                     "a type is a str (a format string or a name such as "
-                     "\"timestamp[us, UTC]\") or an object with "
-                     "__arrow_c_schema__, not %.200s; pass the name of a "
-                     "dtype; the type of data is "
-                     "arrowdev.array_stream(x).schema",
-                     Py_TYPE(value)->tp_name);
-    }
     if (found <= 0) {
-        return -1;
+        return found < 0 ? -1 : parse_fields(state, value, flags, out);
     }
     PyObject *capsule = PyObject_CallNoArgs(method);
     Py_DECREF(method);
@@ -410,4 +517,10 @@ ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
     int result = schema_from_capsule(state, capsule, out);
     Py_DECREF(capsule);
     return result;
+}
+
+int
+ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
+{
+    return parse_type(state, value, 0, out);
 }

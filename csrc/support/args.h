@@ -97,8 +97,9 @@ int ad_parse_bool(PyObject *value, const char *name, bool *out);
  * or the exception of that library. */
 int ad_parse_device(ad_state *state, PyObject *value, ad_device *out);
 
-/* Parse a type: a format string, a common name, a Schema or any object with
- * __arrow_c_schema__. *out is a new reference. Returns 0, or -1 with an
+/* Parse a type: a format string, a common name, a Schema, any object with
+ * __arrow_c_schema__, or a mapping or list of named types, which make a struct
+ * that is not nullable, as that of a record batch. *out is a new reference. Returns 0, or -1 with an
  * exception. */
 int ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out);
 

@@ -1,6 +1,8 @@
 """ad.schema() and ad.Schema."""
 
+import random
 import re
+from types import MappingProxyType
 
 import pytest
 from arrow_ctypes import SchemaNode, WithSchema, metadata
@@ -216,10 +218,231 @@ def test_names(name, format):
 
 
 @looped("type", TYPES)
-def test_str_of_flat_type_is_a_name(type):
-    nested = (pa.StructType, pa.DictionaryType, pa.BaseExtensionType)
-    if type.num_fields == 0 and not isinstance(type, nested):
-        assert ad.schema(str(type)) == ad.schema(type)
+def test_str_of_every_type_but_extensions_is_a_name(type):
+    """That of pyarrow, too, which has other names of floats."""
+    if not isinstance(type, pa.BaseExtensionType):
+        assert ad.schema(str(ad.schema(type))).equals(type)
+        if type != NESTED["map not null"]:  # which it prints as "map<string, int32 ('value')>"
+            assert ad.schema(str(type)).equals(type)
+
+
+def random_type(draw, depth=0):
+    """A random type and whether its name says all of it."""
+    flat = list(FORMATS.values())
+    flat = [type for type in flat if type.num_fields == 0]
+    nested = draw.randrange(9) if depth < 4 else 9
+
+    def field(name, can_be_null=True):
+        inner = random_type(draw, depth + 1)
+        is_nullable = inner == pa.null() or not can_be_null or draw.random() < 0.5
+        return pa.field(name, inner, nullable=is_nullable)
+
+    n_fields = draw.randrange(4) if nested in (0, 6) else 0
+    names = draw.choices(["a", "b c", "ü", "sum(x)", "x[0]", "not null", "1", ""], k=n_fields)
+    fields = [field(name) for name in names]
+    match nested:
+        case 0:
+            return pa.struct(fields)
+        case 1:
+            return pa.map_(
+                random_type(draw, depth + 1), random_type(draw, depth + 1), draw.random() < 0.5
+            )
+        case 2:
+            make = draw.choice([pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
+            return make(field("item"))
+        case 3:
+            return pa.list_(field("x"), draw.randrange(4))
+        case 4:
+            index = draw.choice([pa.int8(), pa.uint16(), pa.int32(), pa.int64()])
+            return pa.dictionary(index, random_type(draw, depth + 1), draw.random() < 0.5)
+        case 5:
+            return pa.run_end_encoded(draw.choice([pa.int16(), pa.int64()]), draw.choice(flat))
+        case 6:
+            make = draw.choice([pa.sparse_union, pa.dense_union])
+            return make(fields, draw.sample(range(128), len(fields)))
+        case _:
+            return draw.choice(flat)
+
+
+def test_str_of_random_types_is_a_name():
+    draw = random.Random(11)
+    n_cut = 0
+    for _ in range(400):
+        schema = ad.schema(random_type(draw))
+        if "..." in str(schema):  # deeper than str() shows
+            n_cut += 1
+            with pytest.raises(ValueError, match=r"not known|expected"):
+                ad.schema(str(schema))
+        else:
+            assert ad.schema(str(schema)).equals(schema), str(schema)
+    assert n_cut < 200
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("list<int32>", "list<item: int32>"),
+        ("fixed_size_list< int8 >[3]", "fixed_size_list<item: int8>[3]"),
+        ("struct<a:int32,b : string not null>", "struct<a: int32, b: string not null>"),
+        ("dense_union<a: int8, b: utf8>", "dense_union<a: int8=0, b: string=1>"),
+        (
+            "dictionary<values=utf8,indices=int8>",
+            "dictionary<values=string, indices=int8, ordered=0>",
+        ),
+        ("run_end_encoded<int32, utf8>", "run_end_encoded<run_ends: int32, values: string>"),
+        ("map<key: utf8, value: list<int8>>", "map<string, list<item: int8>>"),
+        ("struct<t: timestamp[us, +01:00]>", "struct<t: timestamp[us, tz=+01:00]>"),
+    ],
+)
+def test_short_names_of_nested_types(short, long):
+    assert str(ad.schema(short)) == long and ad.schema(short) == ad.schema(long)
+
+
+def test_nested_names_are_nullable_unless_they_say_so():
+    for name in ("int32", "list<int32>", "struct<a: int32>"):
+        assert ad.schema(name).nullable and not ad.schema(f"{name} not null").nullable
+    item = ad.schema("list<int32 not null>").children[0]
+    assert (item.name, item.nullable) == ("item", False)
+    entries = ad.schema("map<utf8, int8>").children[0]
+    assert (entries.name, entries.nullable) == ("entries", False)
+    assert [(x.name, x.nullable) for x in entries.children] == [("key", False), ("value", True)]
+
+
+def test_names_are_types_of_data():
+    rows = [[1, 2], None, []]
+    assert ad.array(pa.array(rows), "list<int64>").to_pylist() == rows
+    stream = ad.array_stream([pa.record_batch({"a": [1]})], schema={"a": "int64"})
+    assert stream.read_all().to_pydict() == {"a": [1]}
+
+
+# --- mappings and lists of fields -------------------------------------------------------
+
+
+def test_fields_make_the_schema_of_a_batch():
+    expected = ad.schema(pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))]))
+    types = {"a": "int64", "b": "list<utf8>"}
+    for fields in (
+        types,
+        MappingProxyType(types),
+        list(types.items()),
+        tuple(types.items()),
+        [pa.field("a", pa.int64()), ad.schema(pa.field("b", pa.list_(pa.string())))],
+        [("a", pa.int64()), pa.field("b", pa.list_(pa.string()))],
+        pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
+    ):
+        assert ad.schema(fields) == expected
+    batch = ad.record_batch({"a": pa.array([1]), "b": pa.array([["x"]])})
+    assert batch.schema == expected == ad.schema(batch)
+
+
+def test_fields_within_fields():
+    found = ad.schema({"a": {"x": "int8 not null", "y": [("z", "utf8")]}, "b": "int8 not null"})
+    assert (
+        str(found) == "struct<a: struct<x: int8 not null, y: struct<z: string>>, b: int8 not null>"
+    )
+    assert not found.nullable and found.children[0].nullable
+    assert ad.schema({}) == ad.schema([]) == ad.schema(pa.schema([]))
+    again = ad.schema([("a", "int8"), ("a", "utf8")])
+    assert str(again) == "struct<a: int8, a: string>"
+
+
+def test_fields_keep_metadata_and_names():
+    field = pa.field("a", pa.int8(), nullable=False, metadata={"k": "v"})
+    found = ad.schema([field, ("b", field)])
+    assert [x.name for x in found.children] == ["a", "b"]
+    assert {x.metadata[b"k"] for x in found.children} == {b"v"}
+    assert not any(x.nullable for x in found.children)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [["int32"], [("a",)], [pa.int8()], {1: "int8"}, [("a", "int8", True)], [(None, "int8")]],
+)
+def test_fields_without_names(fields):
+    with pytest.raises(TypeError, match=r"a field is a pair \(name, type\), or an object"):
+        ad.schema(fields)
+
+
+def test_fields_of_no_type():
+    with pytest.raises(ValueError, match='field "a": type name "foo" is not known'):
+        ad.schema({"a": "foo"})
+    with pytest.raises(TypeError, match='field "a": a type is a str'):
+        ad.schema({"a": int})
+    with pytest.raises(ValueError, match="NUL"):
+        ad.schema({"a\0": "int8"})
+    endless = []
+    endless.append(("a", endless))
+    with pytest.raises((RecursionError, ValueError)):
+        ad.schema(endless)
+    deep = "int8"
+    for _ in range(70):
+        deep = {"a": deep}
+    with pytest.raises(ValueError, match="nested deeper than 64 levels"):
+        ad.schema(deep)
+
+
+# --- parameters -------------------------------------------------------------------------
+
+PARAMETERS = {
+    "unit": {
+        "timestamp[us]": "us",
+        "timestamp[s, UTC]": "s",
+        "time32[ms]": "ms",
+        "duration[ns]": "ns",
+    },
+    "timezone": {"timestamp[us]": None, "timestamp[s, Europe/Berlin]": "Europe/Berlin"},
+    "precision": {"decimal32(5, 2)": 5, "decimal256(50, -2)": 50},
+    "scale": {"decimal128(5, 2)": 2, "decimal256(50, -2)": -2},
+    "list_size": {"fixed_size_list<int8>[3]": 3},
+    "byte_width": {"int32": 4, "fixed_size_binary[5]": 5, "decimal128(3, 1)": 16, "date64": 8},
+    "fields": {
+        "struct<a: int8, b: utf8>": ["int8", "string"],
+        "dense_union<a: int8>": ["int8"],
+        "struct<>": [],
+    },
+    "value_type": {
+        "list<int8>": "int8",
+        "large_list_view<x: utf8>": "string",
+        "fixed_size_list<int8>[3]": "int8",
+        "map<utf8, int16>": "int16",
+        "dictionary<values=utf8, indices=int8>": "string",
+        "run_end_encoded<int32, date32>": "date32[day]",
+    },
+    "key_type": {"map<utf8, int16>": "string"},
+    "index_type": {"dictionary<values=utf8, indices=uint16>": "uint16"},
+}
+OTHERS = {
+    "unit": ["date64", "date32", "month_interval", "int64"],
+    "byte_width": ["bool", "utf8", "list<int8>", "null", "struct<>"],
+    "fields": ["list<int8>", "map<utf8, int8>", "int8"],
+    "value_type": ["int8", "struct<a: list<int8>>", "dense_union<a: int8>"],
+    "*": ["int32", "list<duration[s]>", "struct<a: int8>", "utf8"],
+}
+for kinds in OTHERS.values():
+    kinds.append("dictionary<values=timestamp[s], indices=int8>")
+OTHERS["value_type"].pop()
+OTHERS["index_type"] = OTHERS["*"][:-1]
+
+
+@looped("name", PARAMETERS)
+def test_parameters(name):
+    for type, expected in PARAMETERS[name].items():
+        found = getattr(ad.schema(type), name)
+        if isinstance(found, tuple):
+            assert found == ad.schema(type).children and [str(x) for x in found] == expected
+        else:
+            assert (str(found) if isinstance(found, ad.Schema) else found) == expected
+    for type in OTHERS.get(name, OTHERS["*"]):
+        schema = ad.schema(type)
+        assert not hasattr(schema, name)
+        with pytest.raises(AttributeError, match=rf"have an? {name}|have fields") as info:
+            getattr(schema, name)
+        assert f"and this type is {schema}" in str(info.value)
+
+
+def test_index_type_is_nullable_and_has_no_dictionary():
+    index = ad.schema("dictionary<values=utf8, indices=int8>").index_type
+    assert index == ad.schema("int8") and index.dictionary is None
 
 
 @pytest.mark.parametrize(
@@ -239,10 +462,23 @@ def test_str_of_flat_type_is_a_name(type):
         ("decimal128(x, 0)", "not known"),
         ("fixed_size_binary[-1]", "not known"),
         ("w:-1", "not known"),
-        ("list<int32>", "nested.*__arrow_c_schema__"),
-        ("struct", "nested"),
-        ("struct<a: int32>", "nested"),
-        ("dictionary<values=string>", "nested"),
+        ("struct", 'nested type "struct" lacks the types'),
+        ("list", 'nested type "list" lacks the types .*__arrow_c_schema__'),
+        ("list<foo>", 'type name "foo" is not known'),
+        ("foo<int32>", 'type name "foo<int32>" is not known'),
+        ("list<int32", 'expected ">" at the end of the type name "list<int32"'),
+        ("list<int32>>", 'expected the end before ">"'),
+        ("struct<int32>", 'expected "name: type" before "int32>"'),
+        ("struct<a: int32, b>", 'expected "name: type" before "b>"'),
+        ("map<string>", 'expected "," and a type before ">"'),
+        ("fixed_size_list<int8>", r'expected the size, as in "\[2\]"'),
+        ("fixed_size_list<int8>[-1]", "a list size of 0 or more"),
+        ("dense_union<a: int8=300>", "numbers from 0 to 127"),
+        ("run_end_encoded<run_ends: int8, values: int8>", "instead of an int16"),
+        ("dictionary<values=string, indices=float32>", "instead of an integer"),
+        ("dictionary<values=string>", 'expected ", indices="'),
+        ("list<" * 65 + "int8" + ">" * 65, "nested deeper than 64 levels"),
+        ("extension<arrow.bool8>", "extension type cannot be given by name.*pyarrow type"),
         ("+s", "children.*pyarrow type"),
         ("+l", "children"),
         ("int32\0", "NUL"),
@@ -253,7 +489,7 @@ def test_unknown_names(name, text):
         ad.schema(name)
 
 
-@pytest.mark.parametrize("value", [None, 5, b"int32", int, pa, ["int32"]])
+@pytest.mark.parametrize("value", [None, 5, b"int32", int, pa, {"int32"}])
 def test_value_that_is_not_a_type(value):
     with pytest.raises(TypeError, match="__arrow_c_schema__"):
         ad.schema(value)

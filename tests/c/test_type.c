@@ -193,6 +193,29 @@ test_views_need_the_same_whole_width(void)
     CHECK(!same_width("+s", "+s"));
 }
 
+/* Python tests have the names; no allocation fails in them. */
+static void
+test_names_fail_without_memory(void)
+{
+    static const char *const names[] = {
+        "int32", "timestamp[us, UTC]", "map<string, list<int8>>",
+        "dense_union<a: int8=3, b: int8=4>",
+        "dictionary<values=list<string>, indices=int8>"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        bool has_failed = true;
+        for (long n = 1; has_failed; n++) {
+            ad_schema schema = {0};
+            check_fail_nth(n);
+            ad_status status = ad_schema_from_name(names[i], &schema, NULL);
+            has_failed = check_failed_once();
+            check_fail_nth(0);
+            CHECK_INT(status, has_failed ? AD_ERR_MEMORY : AD_OK);
+            CHECK((schema.node != NULL) == !has_failed);
+            ad_schema_unref(schema);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -202,6 +225,7 @@ main(void)
         CHECK_TEST(test_invalid_formats_are_refused),
         CHECK_TEST(test_union_ids_are_parsed),
         CHECK_TEST(test_views_need_the_same_whole_width),
+        CHECK_TEST(test_names_fail_without_memory),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "model/extension.h"
 #include "model/metadata.h"
+#include "model/schema.h"
 #include "model/type.h"
 
 #define REQUIRE(condition)                                                    \
@@ -58,17 +59,17 @@ read_format(const char *text)
     }
 }
 
-/* A name that is accepted gives a format that can be parsed. */
+/* A name that is accepted gives a type that is sound. */
 static void
 read_type_name(const char *text)
 {
     ad_error err;
-    ad_text format = {0};
-    ad_type type;
-    if (ad_type_format_from_name(text, &format, &err) == AD_OK) {
-        REQUIRE(ad_type_parse(ad_text_string(&format), &type, &err) == AD_OK);
+    ad_schema schema = {0};
+    if (ad_schema_from_name(text, &schema, &err) == AD_OK) {
+        REQUIRE(ad_schema_validate(schema.node, &err) == AD_OK);
+        print_type(schema.node);
+        ad_schema_unref(schema);
     }
-    ad_text_clear(&format);
 }
 
 /* What is built from pairs is read back as it was. */

@@ -420,7 +420,9 @@ PyMethodDef ad_module_functions[] = {
      "    A mapping of names to columns, a sequence of columns, a matrix (a\n"
      "    tensor of two dimensions), or an object that is a batch already.\n"
      "names : sequence of str, optional\n"
-     "    Required for a sequence and for a matrix.\n"
+     "    Required for a matrix, and for a sequence unless its columns have "
+     "names:\n    Series of pandas, polars and others like them, and Arrays of "
+     "a field.\n"
      "copy : bool, optional\n    As for array().\n\n"
      "Returns\n-------\n"
      "Array\n"
@@ -463,13 +465,23 @@ PyMethodDef ad_module_functions[] = {
      "[97, 98, 99]"},
     {"schema", function_schema, METH_O,
      "schema(obj, /)\n--\n\n"
-     "A Schema from a format string, a name such as \"timestamp[us, UTC]\", "
-     "or\nan object with __arrow_c_schema__.\n\n"
+     "A Schema from a name such as \"timestamp[us, UTC]\", \"list<int32>\" or\n"
+     "\"struct<a: int32 not null, b: utf8>\", which str() of a Schema writes; a\n"
+     "format string; an object with __arrow_c_schema__; or of named types: a\n"
+     "mapping, or a list of pairs and of named objects with "
+     "__arrow_c_schema__.\n\n"
+     "Named types make the schema of a record batch, which is not nullable.\n"
+     "Names of extension types, and names of fields with a comma, colon, angle\n"
+     "bracket or a blank at an end, are read by none of the names of types.\n\n"
      "Raises TypeError, ValueError for unknown names, InvalidArrowError.\n\n"
      "Returns\n-------\nSchema\n\n"
      "Examples\n--------\n"
      ">>> ad.schema(\"timestamp[us, UTC]\").format\n"
-     "'tsu:UTC'"},
+     "'tsu:UTC'\n"
+     ">>> str(ad.schema({\"a\": \"int64\", \"b\": \"list<utf8>\"}))\n"
+     "'struct<a: int64, b: list<item: string>>'\n"
+     ">>> ad.schema(\"list<timestamp[us, UTC]>\").value_type.unit\n"
+     "'us'"},
     {"_extension", function_extension, METH_O,
      "(element type, shape of a row, strides of a row) of an extension type, "
      "each\nNone if the type does not say it. For to_pylist().\n\n"

@@ -675,7 +675,9 @@ static PyMethodDef array_methods[] = {
      "Examples\n--------\n"
      ">>> batch = ad.record_batch({\"a\": b\"xy\", \"b\": b\"zz\", \"c\": b\"..\"})\n"
      ">>> batch.select([\"c\", \"a\"]).column_names, batch[[\"b\"]].column_names\n"
-     "(['c', 'a'], ['b'])"},
+     "(['c', 'a'], ['b'])\n"
+     ">>> [column.to_pylist() for column in batch[[\"a\", \"b\"]].columns]\n"
+     "[[120, 121], [122, 122]]"},
     {"slice", AD_METHOD(call_array_slice),
      "slice($self, offset, length=None)\n--\n\n"
      "`length` rows (default: all) from `offset` on, without a copy. Raises\n"

@@ -115,6 +115,202 @@ get_dictionary(PyObject *self, void *Py_UNUSED(closure))
         ad_state_of(self), ad_schema_at(schema_of(self), node->dictionary));
 }
 
+/* --- parameters of the type ---------------------------------------------- */
+
+static PyObject *
+unit_of(PyObject *Py_UNUSED(self), const ad_type *type)
+{
+    return PyUnicode_FromString(ad_type_unit_name(type->unit));
+}
+
+static PyObject *
+timezone_of(PyObject *Py_UNUSED(self), const ad_type *type)
+{
+    return type->suffix[0] != '\0' ? ad_decode_text(type->suffix)
+                                   : Py_NewRef(Py_None);
+}
+
+static PyObject *
+precision_of(PyObject *Py_UNUSED(self), const ad_type *type)
+{
+    return PyLong_FromLong(type->precision);
+}
+
+static PyObject *
+scale_of(PyObject *Py_UNUSED(self), const ad_type *type)
+{
+    return PyLong_FromLong(type->scale);
+}
+
+static PyObject *
+list_size_of(PyObject *Py_UNUSED(self), const ad_type *type)
+{
+    return PyLong_FromLongLong(type->list_size);
+}
+
+static PyObject *
+byte_width_of(PyObject *Py_UNUSED(self), const ad_type *type)
+{
+    return PyLong_FromLong(type->bit_width / 8);
+}
+
+static PyObject *
+fields_of(PyObject *self, const ad_type *Py_UNUSED(type))
+{
+    return get_children(self, NULL);
+}
+
+static PyObject *
+value_type_of(PyObject *self, const ad_type *type)
+{
+    ad_schema schema = schema_of(self);
+    const struct ArrowSchema *node = schema.node;
+    const struct ArrowSchema *values =
+        node->dictionary != NULL      ? node->dictionary
+        : type->id == AD_TYPE_MAP     ? node->children[0]->children[1]
+        : type->id == AD_TYPE_RUN_END ? node->children[1]
+                                      : node->children[0];
+    return ad_schema_object_new(ad_state_of(self),
+                                ad_schema_at(schema, values));
+}
+
+static PyObject *
+key_type_of(PyObject *self, const ad_type *Py_UNUSED(type))
+{
+    ad_schema schema = schema_of(self);
+    return ad_schema_object_new(
+        ad_state_of(self),
+        ad_schema_at(schema, schema.node->children[0]->children[0]));
+}
+
+static PyObject *
+index_type_of(PyObject *self, const ad_type *Py_UNUSED(type))
+{
+    const ad_schema_spec spec = {
+        .format = schema_of(self).node->format,
+        .flags = ARROW_FLAG_NULLABLE,
+    };
+    ad_schema index;
+    ad_error err;
+    return ad_schema_build(&spec, &index, &err) == AD_OK
+               ? ad_schema_object_new(ad_state_of(self), index)
+               : ad_raise(ad_state_of(self), &err);
+}
+
+/* An attribute that some types have. */
+typedef struct parameter {
+    const char *owners; /* for the message of AttributeError */
+    PyObject *(*get)(PyObject *self, const ad_type *type);
+    bool (*has)(const struct ArrowSchema *node, const ad_type *type);
+} parameter;
+
+static bool
+has_unit(const struct ArrowSchema *node, const ad_type *type)
+{
+    return node->dictionary == NULL &&
+           (type->id == AD_TYPE_TIME32 || type->id == AD_TYPE_TIME64 ||
+            type->id == AD_TYPE_TIMESTAMP || type->id == AD_TYPE_DURATION);
+}
+
+static bool
+is_timestamp(const struct ArrowSchema *Py_UNUSED(node), const ad_type *type)
+{
+    return type->id == AD_TYPE_TIMESTAMP;
+}
+
+static bool
+is_decimal(const struct ArrowSchema *Py_UNUSED(node), const ad_type *type)
+{
+    return type->id == AD_TYPE_DECIMAL;
+}
+
+static bool
+is_fixed_list(const struct ArrowSchema *Py_UNUSED(node), const ad_type *type)
+{
+    return type->id == AD_TYPE_FIXED_LIST;
+}
+
+static bool
+has_whole_bytes(const struct ArrowSchema *node, const ad_type *type)
+{
+    return node->dictionary == NULL && type->layout == AD_LAYOUT_FIXED &&
+           type->bit_width % 8 == 0;
+}
+
+static bool
+has_fields(const struct ArrowSchema *Py_UNUSED(node), const ad_type *type)
+{
+    return type->id == AD_TYPE_STRUCT || type->id == AD_TYPE_SPARSE_UNION ||
+           type->id == AD_TYPE_DENSE_UNION;
+}
+
+static bool
+is_dictionary(const struct ArrowSchema *node, const ad_type *Py_UNUSED(type))
+{
+    return node->dictionary != NULL;
+}
+
+static bool
+is_map(const struct ArrowSchema *Py_UNUSED(node), const ad_type *type)
+{
+    return type->id == AD_TYPE_MAP;
+}
+
+static bool
+has_values(const struct ArrowSchema *node, const ad_type *type)
+{
+    return node->dictionary != NULL || type->id == AD_TYPE_MAP ||
+           type->id == AD_TYPE_RUN_END ||
+           (type->id >= AD_TYPE_LIST && type->id <= AD_TYPE_FIXED_LIST);
+}
+
+static const parameter unit = {"times of day, timestamps and durations have a "
+                               "unit",
+                               unit_of, has_unit};
+static const parameter timezone_ = {"timestamps have a timezone", timezone_of,
+                                    is_timestamp};
+static const parameter precision = {"decimals have a precision", precision_of,
+                                    is_decimal};
+static const parameter scale = {"decimals have a scale", scale_of, is_decimal};
+static const parameter list_size = {"lists of a fixed size have a list_size",
+                                    list_size_of, is_fixed_list};
+static const parameter byte_width = {"types of a fixed number of whole bytes "
+                                     "have a byte_width",
+                                     byte_width_of, has_whole_bytes};
+static const parameter fields = {"structs and unions have fields", fields_of,
+                                 has_fields};
+static const parameter value_type = {"lists, maps, dictionaries and run ends "
+                                     "have a value_type",
+                                     value_type_of, has_values};
+static const parameter key_type = {"maps have a key_type", key_type_of,
+                                   is_map};
+static const parameter index_type = {"dictionaries have an index_type",
+                                     index_type_of, is_dictionary};
+
+static PyObject *
+get_parameter(PyObject *self, void *closure)
+{
+    const parameter *wanted = closure;
+    const struct ArrowSchema *node = schema_of(self).node;
+    ad_type type;
+    ad_error err;
+    if (ad_type_parse(node->format, &type, &err) != AD_OK) {
+        return ad_raise(ad_state_of(self), &err);
+    }
+    if (wanted->has(node, &type)) {
+        return wanted->get(self, &type);
+    }
+    PyObject *name = ad_short_type(self, node);
+    if (name != NULL) {
+        PyErr_Format(PyExc_AttributeError, "only %s, and this type is %U",
+                     wanted->owners, name);
+        Py_DECREF(name);
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------- */
+
 static PyObject *
 schema_compare(PyObject *self, PyObject *other, int op)
 {
@@ -231,6 +427,33 @@ static PyGetSetDef schema_getset[] = {
     {"children", get_children, NULL, "Schemas of the children.", NULL},
     {"dictionary", get_dictionary, NULL,
      "Schema of the dictionary's values, or None.", NULL},
+    {"unit", get_parameter, NULL,
+     "\"s\", \"ms\", \"us\" or \"ns\" of a time of day, timestamp or duration.\n"
+     "AttributeError for other types, as of the attributes below.",
+     (void *)&unit},
+    {"timezone", get_parameter, NULL,
+     "Time zone of a timestamp; None if it has none.", (void *)&timezone_},
+    {"precision", get_parameter, NULL, "Number of digits of a decimal.",
+     (void *)&precision},
+    {"scale", get_parameter, NULL,
+     "Number of digits of a decimal after the point.", (void *)&scale},
+    {"list_size", get_parameter, NULL,
+     "Number of values in each list of a fixed-size list.",
+     (void *)&list_size},
+    {"byte_width", get_parameter, NULL,
+     "Bytes of a value of a type that has a fixed number of whole bytes.",
+     (void *)&byte_width},
+    {"fields", get_parameter, NULL,
+     "Schemas of the fields of a struct or union, as a tuple.",
+     (void *)&fields},
+    {"value_type", get_parameter, NULL,
+     "Schema of the values of a list, map, dictionary or run-end encoded "
+     "type.",
+     (void *)&value_type},
+    {"key_type", get_parameter, NULL, "Schema of the keys of a map.",
+     (void *)&key_type},
+    {"index_type", get_parameter, NULL,
+     "Schema of the indices of a dictionary type.", (void *)&index_type},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

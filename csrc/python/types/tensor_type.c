@@ -451,8 +451,9 @@ static PyMethodDef tensor_methods[] = {
      "NotImplementedError for elements of several lanes or of less than a byte.\n\n"
      "Returns\n-------\nlist; of a 0-d Tensor its element\n\n"
      "Examples\n--------\n"
-     ">>> ad.tensor(memoryview(b\"abcd\").cast(\"B\", (2, 2))).tolist()\n"
-     "[[97, 98], [99, 100]]"},
+     ">>> x = ad.tensor(memoryview(b\"abcd\").cast(\"B\", (2, 2)))\n"
+     ">>> x.tolist(), x.size\n"
+     "([[97, 98], [99, 100]], 4)"},
     {"item", ad_tensor_item, METH_NOARGS,
      "item($self)\n--\n\n"
      "The only element as a Python number. Waits for the data.\n\n"
