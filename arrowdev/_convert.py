@@ -270,6 +270,14 @@ def _take_row_major(obj: _Source, copy: bool | None, stream: object) -> Tensor:
     return tensor(values, order="C", stream=stream)
 
 
+def _take_for_old_capsules(obj: _Source, copy: bool | None, stream: object) -> Tensor:
+    """The same, for a library whose capsules have no read-only flag."""
+    values = _take_row_major(obj, copy, stream)
+    if values.readonly and copy is not False:
+        values = tensor(values, copy=True, stream=stream)
+    return values
+
+
 def _jax(jax: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     """Convert to a jax array.
 
@@ -292,6 +300,18 @@ def _jax(jax: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
             hint="leave copy=False out",
         )
     return result
+
+
+def _openvino(openvino: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
+    """Convert to a tensor of OpenVINO, which shares memory that it may write to."""
+    values = _numpy(sys.modules["numpy"], obj, copy, stream)
+    if copy is False and not values.flags.writeable:
+        raise exchange_error(
+            "OpenVINO takes read-only memory by a copy alone",
+            reason="readonly",
+            hint="leave copy=False out",
+        )
+    return openvino.Tensor(values, shared_memory=values.flags.writeable)
 
 
 def _memoryview(_: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
@@ -757,6 +777,18 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
     return pandas.Series(_numpy(sys.modules["numpy"], values, None, None), copy=False)
 
 
+def _by_geopandas(name: str, take: _Take) -> _Constructor:
+    """Call from_arrow() of a class of geopandas, which knows the types of GeoArrow."""
+
+    def constructor(geopandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
+        if copy is False:
+            raise _cannot_promise(geopandas)
+        data = _on_host(take(obj, copy, stream), f"a geopandas.{name}")
+        return getattr(geopandas, name).from_arrow(data)
+
+    return constructor
+
+
 def _cudf_error(array: Array, message: str, hint: str, reason: str = "dtype") -> ExchangeError:
     return exchange_error(f"cuDF {message}", reason=reason, hint=hint, device=array.device)
 
@@ -845,6 +877,7 @@ _CONSTRUCTORS = {
     ("jaxlib", "ArrayImpl"): _jax,
     ("tvm_ffi", "Tensor"): _by_from_dlpack("from_dlpack"),
     ("dpnp", "dpnp_array"): _by_from_dlpack("from_dlpack"),
+    ("openvino", "Tensor"): _openvino,
     ("pyarrow", "Array"): _pyarrow_array,
     ("pyarrow", "ChunkedArray"): _by_arrow("chunked_array"),
     ("pyarrow", "RecordBatch"): _by_arrow("record_batch", _batch),
@@ -856,6 +889,8 @@ _CONSTRUCTORS = {
     ("polars", "DataFrame"): _polars("DataFrame", _from_start(_with_bits(_batch), "+w:")),
     ("pandas", "Series"): _pandas_series,
     ("pandas", "DataFrame"): _pandas_frame,
+    ("geopandas", "GeoSeries"): _by_geopandas("GeoSeries", _arrow),
+    ("geopandas", "GeoDataFrame"): _by_geopandas("GeoDataFrame", _batch),
     ("cudf", "Series"): _cudf_series,
 }
 
@@ -869,6 +904,7 @@ _STREAMS = {
     ("polars", "DataFrame"): _CONSTRUCTORS["polars", "DataFrame"],
     ("pandas", "Series"): _joined(_pandas_series),
     ("pandas", "DataFrame"): _joined(_pandas_frame),
+    ("geopandas", "GeoDataFrame"): _by_stream("GeoDataFrame.from_arrow"),
     ("duckdb", "DuckDBPyRelation"): _by_stream("from_arrow", take=_with_bits(_batch)),
 }
 
@@ -880,11 +916,11 @@ _FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[Any, Any], Any], _Kind, _
         "tensorflow.experimental.dlpack.from_dlpack",
         lambda library, given: library.experimental.dlpack.from_dlpack(given.__dlpack__()),
         "tensor",
-        _take_row_major,
+        _take_for_old_capsules,
     ),
     ("mlx", "array"): (
-        "mlx.core.array",
-        lambda library, given: library.core.array(given),
+        "mlx.core.from_dlpack",
+        lambda library, given: library.core.from_dlpack(given),
         "tensor",
         _take_row_major,
     ),
@@ -897,7 +933,9 @@ _FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[Any, Any], Any], _Kind, _
 }
 
 # Those whose classes hold tensors.
-_TENSOR_LIBRARIES = {"builtins", "numpy", "torch", "cupy", "jax", "jaxlib", "tvm_ffi", "dpnp"}
+_TENSOR_LIBRARIES = {
+    *("builtins", "numpy", "torch", "cupy", "jax", "jaxlib", "tvm_ffi", "dpnp", "openvino")
+}
 
 
 # --- search --------------------------------------------------------------------

@@ -552,10 +552,8 @@ class TensorFlow(Peer):
         with self.lib.device("CPU"):
             return self.lib.constant(payload.values, payload.dtype)
 
-    def through(self, payload):
-        take = self.lib.experimental.dlpack.from_dlpack
-        how = "tf.experimental.dlpack.from_dlpack(arrowdev.tensor(x).__dlpack__())"
-        return how, lambda x: take(arrowdev.tensor(x).__dlpack__())
+    def target(self):
+        return self.lib.Tensor
 
     def direct(self, payload):
         take = self.lib.experimental.dlpack.from_dlpack
@@ -721,14 +719,8 @@ class OpenVino(Peer):
     def shown(self, payload):
         return "x.data", lambda x: x.data
 
-    def through(self, payload):
-        import numpy
-
-        def make(x):
-            data = arrowdev.convert(x, numpy.ndarray)
-            return self.lib.Tensor(data, shared_memory=data.flags.writeable)
-
-        return "openvino.Tensor(arrowdev.convert(x, numpy.ndarray), shared_memory=...)", make
+    def target(self):
+        return self.lib.Tensor
 
     def direct(self, payload):
         make = functools.partial(self.lib.Tensor, shared_memory=True)

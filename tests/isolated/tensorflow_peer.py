@@ -73,8 +73,32 @@ def check_refusals():
         assert "__dlpack__" not in ad.protocols(x, probe=True)
     variable = tf.Variable([1.0, 2.0])
     assert ad.protocols(variable) == () and ad.array(variable.value()).to_pylist() == [1, 2]
+    nested = ad.convert(np.arange(6).reshape(2, 3).T, tf.Tensor)
+    assert nested.numpy().tolist() == [[0, 3], [1, 4], [2, 5]]
     back = tf.experimental.dlpack.from_dlpack(ad.tensor(np.arange(3)).__dlpack__())
     assert back.numpy().tolist() == [0, 1, 2]
+
+
+def check_convert():
+    for dtype in ("int8", "int64", "uint16", "float16", "float32", "float64", "bool", "complex64"):
+        data = np.arange(4).astype(dtype)
+        x = ad.convert(data, tf.Tensor)
+        assert x.dtype.name == dtype and x.numpy().tolist() == data.tolist(), dtype
+        data.flags.writeable = False
+        assert ad.convert(data, tf.Tensor).numpy().tolist() == data.tolist()
+        assert refusal(lambda data: ad.convert(data, tf.Tensor, copy=False), data).reason
+    data = np.zeros(100)[4:36:2]
+    assert refusal(lambda data: ad.convert(data, tf.Tensor, copy=False), data)
+    whole = np.frombuffer(np.zeros(64 * 9, "u1"), "i8")
+    start = -whole.ctypes.data % 64 // 8
+    aligned = whole[start : start + 8]
+    aligned[:] = range(8)
+    x = ad.convert(aligned, tf.Tensor, copy=False)
+    assert ad.tensor(x).data_ptr == aligned.ctypes.data and x.numpy().tolist() == [*range(8)]
+    x = ad.convert(aligned[1:], tf.Tensor, copy=False)  # not at 64 bytes
+    assert ad.tensor(x).data_ptr == aligned.ctypes.data + 8 and x.numpy().tolist() == [
+        *range(1, 8)
+    ]
 
 
 def check_lifetime():
@@ -85,5 +109,6 @@ def check_lifetime():
 
 check_numbers()
 check_refusals()
+check_convert()
 check_lifetime()
 print("end of the script")

@@ -110,6 +110,7 @@ def test_daft():
     daft = pytest.importorskip("daft")
     for made, n in ((batch(), 1), (stream(), 2), (table(), 1)):
         assert daft.from_arrow(made).to_pydict()["a"] == ROWS["a"] * n
+    assert ad.convert(stream(), daft.DataFrame).to_pydict()["a"] == ROWS["a"] * 2
     frame = daft.from_arrow(batch())
     assert rows(frame) == expected()
     column = daft.Series.from_arrow(pa.array(ad.array(np.array(ROWS["a"]))))

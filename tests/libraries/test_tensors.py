@@ -35,8 +35,8 @@ def test_onnxruntime(dtype):
     assert tensor.dtype == dtype and tensor.data_ptr == x.data_ptr()
     assert column.to_pylist() == numbers(dtype).tolist()
     assert column.buffers[1].data_ptr == x.data_ptr()
-    back = ort.OrtValue.from_dlpack(tensor)
-    assert back.data_ptr() == tensor.data_ptr and back.numpy().tolist() == column.to_pylist()
+    for back in (ort.OrtValue.from_dlpack(tensor), ad.convert(column, ort.OrtValue, copy=False)):
+        assert back.data_ptr() == tensor.data_ptr and back.numpy().tolist() == column.to_pylist()
 
 
 def test_onnxruntime_reads_a_matrix_and_bools():
@@ -60,8 +60,17 @@ def test_mlx(dtype):
     assert tensor.dtype == dtype and column.to_pylist() == x.tolist()
     if dtype != "bfloat16":  # NumPy reads it as bytes
         assert tensor.data_ptr == address(memoryview(x)) == column.buffers[1].data_ptr
-    back = mx.from_dlpack(tensor)
-    assert back.dtype == x.dtype and back.tolist() == x.tolist()
+    for back in (mx.from_dlpack(tensor), ad.convert(tensor, mx.array), tensor.into(mx.array)):
+        assert back.dtype == x.dtype and back.tolist() == x.tolist()
+
+
+def test_mlx_takes_a_copy_of_the_same_type():
+    mx = pytest.importorskip("mlx.core")
+    assert refusal(lambda: ad.convert(numbers(), mx.array, copy=False)).reason == "copy"
+    error = refusal(lambda: ad.convert(numbers("float64"), mx.array))
+    assert error.reason == "dtype" and "makes float32 of float64" in str(error)
+    assert ad.convert(numbers()[::-1], mx.array).tolist() == VALUES[::-1]
+    assert ad.convert(numbers()[::2], mx.array).tolist() == VALUES[::2]
 
 
 def test_mlx_computes_what_is_asked_for():
@@ -91,7 +100,8 @@ def test_warp(wp, dtype):
     tensor, column = ad.tensor(x, copy=False), ad.array(x, copy=False)
     assert tensor.dtype == dtype and tensor.data_ptr == x.ptr == column.buffers[1].data_ptr
     assert column.to_pylist() == x.numpy().tolist()
-    for back in (wp.from_dlpack(tensor), wp.array(tensor, copy=False, device="cpu")):
+    by_wp = [wp.from_dlpack(tensor), wp.array(tensor, copy=False, device="cpu")]
+    for back in (*by_wp, ad.convert(tensor, wp.array, copy=False)):
         assert back.ptr == tensor.data_ptr and back.numpy().tolist() == column.to_pylist()
 
 
@@ -124,8 +134,8 @@ def test_array_api_strict(dtype):
     tensor, column = ad.tensor(x, copy=False), ad.array(x, copy=False)
     assert tensor.data_ptr == data.ctypes.data == column.buffers[1].data_ptr
     assert tensor.dtype == dtype and column.to_pylist() == data.tolist()
-    back = xp.from_dlpack(tensor)
-    assert address(back) == data.ctypes.data and str(back.dtype).endswith(dtype)
+    for back in (xp.from_dlpack(tensor), ad.convert(column, type(x), copy=False)):
+        assert address(back) == data.ctypes.data and str(back.dtype).endswith(dtype)
 
 
 def test_ndonnx_says_that_it_hands_out_nothing():
@@ -169,8 +179,11 @@ def test_openvino():
     data = numbers()
     x = ov.Tensor(data, shared_memory=True)
     assert ad.tensor(x.data, copy=False).data_ptr == data.ctypes.data
-    back = ov.Tensor(np.asarray(ad.tensor(data)), shared_memory=True)
+    back = ad.convert(data, ov.Tensor, copy=False)
     assert back.data.ctypes.data == data.ctypes.data and back.data.tolist() == VALUES
+    column = pa.array(VALUES)  # read-only
+    assert ad.convert(column, ov.Tensor).data.tolist() == VALUES
+    assert refusal(lambda: ad.convert(column, ov.Tensor, copy=False)).reason == "readonly"
     with pytest.raises(TypeError, match="none of the protocols"):
         ad.tensor(x)
 
