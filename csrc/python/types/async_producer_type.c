@@ -409,7 +409,7 @@ static PyObject *
 producer_fail(PyObject *object, PyObject *exception)
 {
     producer_object *self = (producer_object *)object;
-    ad_saved_exception saved_exception = {0};
+    ad_saved_exception saved_exception = {NULL};
     ad_error cause, err;
     ad_status status;
     if (AD_PY_LOCKED(self, self->producer) == NULL) {
