@@ -646,6 +646,29 @@ def test_pinned_memory_is_copied_after_the_write():
     assert ad.array(copied).to_pylist() == NEW.tolist()
 
 
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (ad.Tensor.tolist, NEW.tolist()),
+        (lambda tensor: tensor[1].item(), int(NEW[1])),
+        (lambda tensor: int(tensor[1]), int(NEW[1])),
+        (lambda tensor: tensor.equals(NEW), True),
+    ],
+    ids=["tolist", "item", "int", "equals"],
+)
+def test_elements_of_pinned_memory_are_read_after_the_write(read, expected):
+    stream, source, pinned = Stream(), Memory(NEW), gpu.Pinned(OLD)
+    with Gate(stream.handle) as gate:
+        ask(cu.cuMemcpyAsync, int(pinned.pointer), source.pointer, NEW.nbytes, stream.handle)
+        tensor = ad.Tensor.from_pointer(
+            int(pinned.pointer), (64,), "int64", "cuda_host:0", owner=pinned, stream=stream
+        )
+        opener = threading.Timer(0.1, gate.open)
+        opener.start()
+        assert read(tensor) == expected
+        opener.join()
+
+
 @pytest.mark.parametrize("device", ["cuda_host:0", "cuda_managed:0"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_pinned_and_managed_memory_is_concatenated_in_place(device, nested):
