@@ -789,6 +789,35 @@ def _by_geopandas(name: str, take: _Take) -> _Constructor:
     return constructor
 
 
+def _awkward(awkward: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
+    """Convert to an array of awkward: strided blocks by DLPack, columns by pyarrow.
+
+    awkward.from_arrow() keeps offsets and bits as they are. It drops time zones, and makes dates
+    of times of day.
+    """
+    if copy is False:
+        raise _cannot_promise(awkward)
+    data = _on_host(_arrow(obj, copy, stream), "an awkward.Array")
+    if isinstance(obj, Tensor) or b"ARROW:extension:name" in (data.schema.metadata or {}):
+        return awkward.from_dlpack(tensor(obj, copy=copy, stream=stream))
+    lost = _find_part(
+        data.schema,
+        lambda format: (
+            format.startswith("tt") or (format.startswith("ts") and not format.endswith(":"))
+        ),
+    )
+    if lost is not None:
+        raise exchange_error(
+            f"awkward has no equivalent of {lost}",
+            reason="dtype",
+            hint="take the numbers: arrowdev.array(x).view() with an integer type",
+            device=data.device,
+        )
+    import pyarrow  # as awkward.from_arrow() does
+
+    return awkward.from_arrow(pyarrow.array(data))
+
+
 def _cudf_error(array: Array, message: str, hint: str, reason: str = "dtype") -> ExchangeError:
     return exchange_error(f"cuDF {message}", reason=reason, hint=hint, device=array.device)
 
@@ -891,6 +920,7 @@ _CONSTRUCTORS = {
     ("pandas", "DataFrame"): _pandas_frame,
     ("geopandas", "GeoSeries"): _by_geopandas("GeoSeries", _arrow),
     ("geopandas", "GeoDataFrame"): _by_geopandas("GeoDataFrame", _batch),
+    ("awkward", "Array"): _awkward,
     ("cudf", "Series"): _cudf_series,
 }
 

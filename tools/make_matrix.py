@@ -18,7 +18,8 @@ GREY = "#768390"
 def main():
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "matrix.svg"
-        command = [sys.executable, "-m", "arrowdev", "matrix", "--device", "cpu", "--svg", file]
+        options = ["--only", "all", "--device", "cpu", "--svg", file]
+        command = [sys.executable, "-W", "ignore", "-m", "arrowdev", "matrix", *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         picture = file.read_text(encoding="utf-8")
     picture = re.sub(r"@media \(prefers-color-scheme: dark\) \{.*?\n\}\n", "", picture, flags=re.S)

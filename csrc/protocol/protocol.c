@@ -374,6 +374,7 @@ static const struct {
     {"sql", "; x.sql(query) gives data"},            /* DuckDB's connection */
     {"to_series", "; x.to_series() has the values"}, /* pandas.Index */
     {"toarray", "; x.toarray() makes it dense"}, /* SciPy's sparse matrices */
+    {"layout", "; awkward.to_arrow(x, extensionarray=False) shares them"},
     {"to_numpy", "; x.to_numpy() has the values"}, /* Taichi, xarray */
     {"numpy", "; x.numpy() has the values"},       /* tinygrad, Keras */
 };
