@@ -1,5 +1,7 @@
 """Libraries of frames, and engines, in ``python -m arrowdev matrix``: tables of one column."""
 
+import importlib  # for pyarrow, which has no stubs
+
 import arrowdev
 from arrowdev._cli.libraries import ARRAYS, Peer, arrow_address
 
@@ -14,8 +16,7 @@ class Frame(Peer):
 
     def own_table(self, payload):
         """Return the values as a table of pyarrow, for libraries that take one."""
-        import pyarrow
-
+        pyarrow = importlib.import_module("pyarrow")
         dtype = getattr(pyarrow, payload.dtype)()
         return pyarrow.table({"x": pyarrow.array(payload.values, dtype)})
 
@@ -91,13 +92,13 @@ class Daft(Peer):
     by_default = False
 
     def make(self, payload):
-        import pyarrow
+        pyarrow = importlib.import_module("pyarrow")
 
         dtype = getattr(pyarrow, payload.dtype)()
         return self.lib.Series.from_arrow(pyarrow.array(payload.values, dtype))
 
     def through(self, payload):
-        import pyarrow
+        pyarrow = importlib.import_module("pyarrow")
 
         take = self.lib.Series.from_arrow
         how = "daft.Series.from_arrow(arrowdev.convert(x, pyarrow.Array))"
@@ -154,7 +155,7 @@ class Datasets(Frame):
 
     def taken(self):
         def take(x):
-            import pyarrow
+            pyarrow = importlib.import_module("pyarrow")
 
             return self.lib.Dataset(pyarrow.table(x))
 
