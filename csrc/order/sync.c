@@ -204,9 +204,9 @@ ad_sync_pending(const ad_stream_ref *on, ad_sync **out, ad_error *err)
         }
         (*out)->handle = (void *)on->stream.handle;
     } else {
-        AD_RETURN_IF_ERR((on->context.handle == NULL
-                              ? record_anywhere
-                              : record)(backend, on, out, err));
+        AD_RETURN_IF_ERR(on->context.handle == NULL
+                             ? record_anywhere(backend, on, out, err)
+                             : record(backend, on, out, err));
         (*out)->is_captured = ad_stream_is_captured(&(*out)->on);
     }
     (*out)->on.keep = ad_owner_ref(on->keep);
@@ -561,17 +561,18 @@ ad_sync_order(ad_sync *sync, const ad_stream_ref *on, const char *operation,
                    : fail_no_runtime(sync, operation, err);
     }
     AD_RETURN_IF_ERR(open_event(sync, operation, &of, err));
-    if (on->has_context) {
-        return order_resolved(sync, &of, on, operation, err);
+    ad_stream_ref found;
+    if (!on->has_context) {
+        found = *on;
+        if (sync->is_own) {
+            found.context = sync->on.context;
+        } else {
+            AD_RETURN_IF_ERR(
+                ad_stream_resolve(&found, of.backend, sync->on.context, err));
+        }
+        on = &found;
     }
-    ad_stream_ref found = *on;
-    if (sync->is_own) {
-        found.context = sync->on.context;
-    } else {
-        AD_RETURN_IF_ERR(
-            ad_stream_resolve(&found, of.backend, sync->on.context, err));
-    }
-    return order_resolved(sync, &of, &found, operation, err);
+    return order_resolved(sync, &of, on, operation, err);
 }
 
 ad_status
