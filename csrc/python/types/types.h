@@ -62,18 +62,4 @@ int ad_require_batch(PyObject *self, const char *attribute);
 extern const PyMethodDef ad_array_prompt_methods[];
 extern const PyGetSetDef ad_array_prompt_getset[];
 
-/* --- Tensor (tensor_index.c) --------------------------------------------- */
-
-/* The view tensor[key]: a Tensor, 0-d where every dimension has an int. New
- * reference, or NULL with IndexError, TypeError, or ExchangeError for a view
- * that begins within a byte. */
-PyObject *ad_tensor_subscript(PyObject *self, PyObject *key);
-
-/* tp_iter: the views tensor[0], tensor[1], ... */
-PyObject *ad_tensor_iterate(PyObject *self);
-
-/* permute(*axes), which may be one sequence: a view whose dimension i is
- * dimension axes[i] of `self`; the reverse order without axes. */
-PyObject *ad_tensor_permute(PyObject *self, PyObject *args);
-
 #endif /* AD_PYTHON_TYPES_TYPES_H */
