@@ -1,5 +1,6 @@
 /* Format strings, parsed. */
 #include "check.h"
+#include "model/schema.h"
 #include "model/type.h"
 
 /* --- format strings ------------------------------------------------------ */
