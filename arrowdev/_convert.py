@@ -471,7 +471,7 @@ def _by_stream(
 
     def constructor(library: Any, obj: ArrayStream, copy: bool | None, stream: object) -> Any:
         if copy is False and not shares:
-            raise _cannot_promise(library)
+            raise cannot_promise(library.__name__)
         if has_columns:
             _require_columns(obj.schema)
         data = _on_host(obj, f"{library.__name__}.{path}")
@@ -485,16 +485,16 @@ def _joined(constructor: _Constructor) -> _Constructor:
 
     def joined(library: Any, obj: ArrayStream, copy: bool | None, stream: object) -> Any:
         if copy is False:
-            raise _cannot_promise(library)
+            raise cannot_promise(library.__name__)
         return constructor(library, obj.read_all(), None, stream)
 
     return joined
 
 
-def _cannot_promise(library: Any) -> ExchangeError:
-    """Return the error for copy=False if the library itself decides whether to copy."""
+def cannot_promise(name: str) -> ExchangeError:
+    """Return the error for copy=False if a library or function decides itself whether to copy."""
     return exchange_error(
-        f"{library.__name__} decides by itself whether to copy, so copy=False cannot be promised",
+        f"{name} decides by itself whether to copy, so copy=False cannot be promised",
         reason="copy",
         hint="leave it out",
     )
@@ -570,7 +570,7 @@ def _polars(name: str, take: _Take) -> _Constructor:
 
     def constructor(library: Any, obj: Any, copy: bool | None, stream: object) -> Any:
         if copy is False:
-            raise _cannot_promise(library)
+            raise cannot_promise(library.__name__)
         data = _on_host(_taken(take, obj, copy, stream), f"a polars.{name}")
         unknown = _unknown_to_polars(data.schema)
         if unknown is not None:
@@ -739,7 +739,7 @@ def _for_pandas(take: _Take) -> _Take:
 
 def _pandas_frame(pandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     if copy is False:
-        raise _cannot_promise(pandas)
+        raise cannot_promise("pandas")
     return _from_arrow(pandas, "DataFrame", _for_pandas(_batch)(obj, copy, stream))
 
 
@@ -782,7 +782,7 @@ def _by_geopandas(name: str, take: _Take) -> _Constructor:
 
     def constructor(geopandas: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
         if copy is False:
-            raise _cannot_promise(geopandas)
+            raise cannot_promise("geopandas")
         data = _on_host(take(obj, copy, stream), f"a geopandas.{name}")
         return getattr(geopandas, name).from_arrow(data)
 
@@ -796,7 +796,7 @@ def _awkward(awkward: Any, obj: _Source, copy: bool | None, stream: object) -> A
     of times of day.
     """
     if copy is False:
-        raise _cannot_promise(awkward)
+        raise cannot_promise("awkward")
     data = _on_host(_arrow(obj, copy, stream), "an awkward.Array")
     if isinstance(obj, Tensor) or b"ARROW:extension:name" in (data.schema.metadata or {}):
         return awkward.from_dlpack(tensor(obj, copy=copy, stream=stream))

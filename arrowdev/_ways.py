@@ -12,6 +12,7 @@ import sys
 
 from arrowdev._convert import (
     Target,
+    cannot_promise,
     class_name,
     library_name,
     take_for_strangers,
@@ -262,11 +263,7 @@ def _check(way: _Way, cls: type, given: _Given, result: Any, copy: bool | None) 
             hint="leave copy=False out",
         )
     if copy is False and is_shared is None and not way.is_told:
-        raise exchange_error(
-            f"{way.name} decides by itself whether to copy, so copy=False cannot be promised",
-            reason="copy",
-            hint="leave it out",
-        )
+        raise cannot_promise(way.name)
     if copy and is_shared and way.is_told:
         raise exchange_error(
             f"{way.name} shares the memory, and copy=True asks for a copy",
