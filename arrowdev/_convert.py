@@ -1,7 +1,7 @@
-"""Constructors of other libraries' classes, by name, for ``.into(cls)``.
+"""How ``convert()`` and ``.into()`` make instances of a class: tables by library and class name.
 
-They are used for classes without an exchange API. This module imports no
-library: the library of the class has been imported already.
+Classes with an exchange API need none of it. The library of the class has been imported
+already. Classes that are not in the tables: _targets.py and _ways.py.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Target:
 
 
 def convert(obj: _Source, cls: type, stream: object, copy: bool | None) -> Any:
-    """Return an instance of `cls` over the memory of `obj`, an Array or a Tensor."""
+    """Return an instance of `cls` over the memory of `obj`."""
     if cls is Tensor:
         return tensor(obj, stream=stream, copy=copy)
     if cls is Array:
@@ -411,8 +411,8 @@ def _without_null_rows(obj: _Source, copy: bool | None, stream: object) -> Array
     return _batch(data, None, None) if data.schema.format == "+s" else data
 
 
-def take_for_strangers(obj: _Source, copy: bool | None, stream: object) -> Array:
-    """Return an Array for a library of which it is not known what it knows: bools are bits."""
+def take_with_bits(obj: _Source, copy: bool | None, stream: object) -> Array:
+    """Return an Array whose bools are bits: the library may not know arrow.bool8."""
     return _with_bits(_arrow)(obj, copy, stream)
 
 
@@ -432,10 +432,13 @@ def _taken(
     return obj.map(lambda batch: take(batch, None, None), schema=type)
 
 
-def take_stream_for_strangers(
+def take_stream_with_bits(
     obj: _Source | ArrayStream, copy: bool | None, stream: object
 ) -> Array | ArrayStream:
-    """The same for a class that takes a stream. An Array is a stream as well."""
+    """The same for a class that takes a stream, and null rows are refused.
+
+    An Array is a stream as well.
+    """
     return _taken(_with_bits(_without_null_rows), obj, copy, stream)
 
 
@@ -958,7 +961,7 @@ _FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[Any, Any], Any], _Kind, _
         "datafusion.SessionContext.from_arrow",
         lambda library, given: library.SessionContext().from_arrow(given),
         "stream",
-        take_stream_for_strangers,
+        take_stream_with_bits,
     ),
 }
 

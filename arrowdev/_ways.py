@@ -15,9 +15,9 @@ from arrowdev._convert import (
     cannot_promise,
     class_name,
     library_name,
-    take_for_strangers,
     take_stream,
-    take_stream_for_strangers,
+    take_stream_with_bits,
+    take_with_bits,
     take_without_negative_strides,
     unknown_class,
 )
@@ -191,7 +191,7 @@ def by_convention(cls: Any) -> Target:
     arrow_kind: _Kind = "array"
     if hasattr(cls, "__arrow_c_stream__") and not hasattr(cls, "__arrow_c_array__"):
         arrow_kind = "stream"
-    arrow = take_stream_for_strangers if arrow_kind == "stream" else take_for_strangers
+    arrow = take_stream_with_bits if arrow_kind == "stream" else take_with_bits
     name = library_name(cls)
     library = None if name in ("arrowdev", "builtins") else sys.modules.get(name)
     ways: dict[str, tuple[_Kind, _Way]] = {}
