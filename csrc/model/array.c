@@ -483,7 +483,6 @@ fail_no_field(const struct ArrowSchema *schema, const char *name,
               ad_error *err)
 {
     const size_t limit = 160;
-    char columns[AD_COUNT_SIZE];
     ad_text names = {0};
     ad_status status = AD_OK;
     for (int64_t i = 0; i < schema->n_children && status == AD_OK; i++) {
@@ -493,14 +492,13 @@ fail_no_field(const struct ArrowSchema *schema, const char *name,
             break;
         }
         status = ad_text_printf(&names, err, "%s\"%.60s\"",
-                                i > 0 ? ", " : "; there are ",
+                                i > 0 ? ", " : "; found ",
                                 other != NULL ? other : "");
     }
     if (status == AD_OK) {
-        status = ad_fail(
-            err, AD_ERR_INDEX, NULL, NULL, "none of %s is named \"%.80s\"%s",
-            ad_count_text(schema->n_children, "column", "columns", columns),
-            name, ad_text_string(&names));
+        status = ad_fail(err, AD_ERR_INDEX, NULL, NULL,
+                         "no column is named \"%.80s\"%s", name,
+                         ad_text_string(&names));
     }
     ad_text_clear(&names);
     return status;

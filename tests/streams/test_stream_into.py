@@ -244,7 +244,7 @@ def test_registered_class_takes_the_whole_stream():
         ("np.ndarray", TypeError, "a class such as torch.Tensor or a mapping .* not str"),
         ({"x": "np.ndarray"}, TypeError, "a class such as torch.Tensor or a mapping .* not str"),
         ({"x": np.ndarray, "n": int}, TypeError, "how to make an instance of builtins.int"),
-        ({"x": np.ndarray, "y": np.ndarray}, KeyError, 'none of 3 columns is named "y"'),
+        ({"x": np.ndarray, "y": np.ndarray}, KeyError, 'no column is named "y"'),
         ({}, ValueError, "mapping of column names to classes is empty"),
         (np.ndarray, ad.ExchangeError, 'column "x" is of type float64'),
         ({"x": memoryview, "word": np.ndarray}, ad.ExchangeError, "string has no equivalent"),
