@@ -1,7 +1,7 @@
 """How ``convert()`` and ``.into()`` make instances of a class: tables by library and class name.
 
 Classes with an exchange API need none of it. The library of the class has been imported
-already. Classes that are not in the tables: _targets.py and _ways.py.
+already. Classes that are not in the tables: _targets.py and _open_targets.py.
 """
 
 from __future__ import annotations
@@ -941,7 +941,7 @@ _STREAMS = {
     ("duckdb", "DuckDBPyRelation"): _by_stream("from_arrow", take=_with_bits(_batch)),
 }
 
-# Classes that are made as those of other code are, with checks of what comes back (_ways.py):
+# Classes that are made as those of other code are, and checked as they are (_open_targets.py):
 # the name of the function, the function of the library and of what it takes, and how that is
 # taken.
 _FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[Any, Any], Any], _Kind, _Make]] = {
@@ -1026,18 +1026,18 @@ def _search(cls: type) -> Target:
     if (base is None or library_name(base) != library) and _targets.ask_entry_points(library):
         target, _ = _find_base(cls)
     if target is None:
-        from arrowdev import _ways
+        from arrowdev import _open_targets
 
-        target = _ways.by_convention(cls)
+        target = _open_targets.by_convention(cls)
     return target
 
 
 def _find_known(cls: type) -> Target | None:
     """How instances of this very class are made, if it is in the tables."""
     if _key(cls) in _FUNCTIONS:
-        from arrowdev import _ways
+        from arrowdev import _open_targets
 
-        return _ways.by_known_function(cls, _library(cls), *_FUNCTIONS[_key(cls)])
+        return _open_targets.by_known_function(cls, _library(cls), *_FUNCTIONS[_key(cls)])
     constructor, read = _CONSTRUCTORS.get(_key(cls)), _STREAMS.get(_key(cls))
     if constructor is None and read is None:
         return None
@@ -1061,13 +1061,13 @@ def _find_base(cls: type) -> tuple[Target | None, type | None]:
             return target, base
         registered = _targets.find_registered(base)
         if registered is not None:
-            from arrowdev import _ways
+            from arrowdev import _open_targets
 
-            return _ways.by_function(cls, *registered), base
+            return _open_targets.by_function(cls, *registered), base
         if "__arrowdev_from__" in vars(base):
-            from arrowdev import _ways
+            from arrowdev import _open_targets
 
-            return _ways.by_itself(cls), base
+            return _open_targets.by_itself(cls), base
     return None, None
 
 
