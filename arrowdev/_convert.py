@@ -7,6 +7,7 @@ already. Classes that are not in the tables: _targets.py and _open_targets.py.
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import sys
 
@@ -816,8 +817,7 @@ def _awkward(awkward: Any, obj: _Source, copy: bool | None, stream: object) -> A
             hint="take the numbers: arrowdev.array(x).view() with an integer type",
             device=data.device,
         )
-    import pyarrow  # as awkward.from_arrow() does
-
+    pyarrow = importlib.import_module("pyarrow")  # awkward.from_arrow() imports it, too
     return awkward.from_arrow(pyarrow.array(data))
 
 
