@@ -9,7 +9,7 @@ import arrowdev as ad
 from arrowdev.testing import ArrayProducer, software_device
 
 malloc = c_library.FailingMalloc(sys.argv[1])
-malloc.watch_library(sys.modules["arrowdev._core"].__file__)
+malloc.watch_library(sys.modules["arrowdev.testing._device"].__file__)
 
 with software_device() as device:
     before = device.live().allocations
