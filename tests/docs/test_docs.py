@@ -122,9 +122,9 @@ def sessions():
 
 @pytest.mark.parametrize(("page", "text"), list(sessions()))
 def test_session_prints_what_the_page_says(page, text):
-    for name in re.findall(r"(?:import|,) (\w+) as \w+|import (\w+)", text):
-        pytest.importorskip("".join(name))
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    for name in imported_libraries("".join(example.source for example in test.examples)):
+        pytest.importorskip(name)
     runner = doctest.DocTestRunner(verbose=False)
     assert test.examples
     assert runner.run(test).failed == 0

@@ -25,7 +25,7 @@ def test_tensorflow():
         (strided, False, "strides"),
         (pa.array([1, None]), None, "nulls"),
         (pa.array(["a"]), None, "dtype"),
-        (b"abc", None, "readonly"),
+        (b"abc", False, "readonly"),
     ):
         with pytest.raises(ad.ExchangeError) as info:
             ad.convert(source, tf.Tensor, copy=copy)

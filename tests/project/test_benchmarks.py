@@ -141,11 +141,13 @@ def test_stream_rows(tmp_path):
 
     compiler.command()  # skips without a device
     page = tmp_path / "page.md"
-    page.write_text("<!-- streams: begin -->\nold\n<!-- streams: end -->\nafter\n")
+    groups = ("streams", "training")
+    tables = [f"<!-- {group}: begin -->\nold\n<!-- {group}: end -->\n" for group in groups]
+    page.write_text(f"{''.join(tables)}after\n")
     done = run("--quick", "--streams", "--json", "r.json", "--markdown", "page.md", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "r.json").read_text())["paths"]
-    assert {row["group"] for row in rows} == {"streams", "training"}
+    assert {row["group"] for row in rows} == {*groups}
     assert sum(row["goal"] is not None for row in rows) == 12
     for row in rows:
         if "not_measured" not in row:
