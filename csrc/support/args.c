@@ -364,14 +364,15 @@ schema_from_capsule(ad_state *state, PyObject *capsule, ad_schema *out)
 }
 
 static int parse_type(ad_state *state, PyObject *value, int64_t flags,
-                      ad_schema *out);
+                      int depth, ad_schema *out);
 
 /* --- structs of named types ---------------------------------------------- */
 
 /* Parse a field: (name, type), or a type with a name. *name is borrowed from
  * the item. */
 static int
-parse_field(ad_state *state, PyObject *item, const char **name, ad_schema *out)
+parse_field(ad_state *state, PyObject *item, int depth, const char **name,
+            ad_schema *out)
 {
     bool is_pair = PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 2;
     if (is_pair && PyUnicode_Check(PyTuple_GET_ITEM(item, 0))) {
@@ -380,7 +381,7 @@ parse_field(ad_state *state, PyObject *item, const char **name, ad_schema *out)
             return -1;
         }
         if (parse_type(state, PyTuple_GET_ITEM(item, 1), ARROW_FLAG_NULLABLE,
-                       out) < 0) {
+                       depth, out) < 0) {
             ad_prefix_exception("field \"%.80s\": ", *name);
             return -1;
         }
@@ -389,7 +390,7 @@ parse_field(ad_state *state, PyObject *item, const char **name, ad_schema *out)
     *name = NULL; /* its own */
     *out = (ad_schema){0};
     if (!PyUnicode_Check(item) && !PyTuple_Check(item) &&
-        parse_type(state, item, 0, out) < 0) {
+        parse_type(state, item, 0, depth, out) < 0) {
         return -1;
     }
     if (out->node == NULL || out->node->name == NULL ||
@@ -404,7 +405,7 @@ parse_field(ad_state *state, PyObject *item, const char **name, ad_schema *out)
 }
 
 static int
-schema_from_fields(ad_state *state, PyObject *items, int64_t flags,
+schema_from_fields(ad_state *state, PyObject *items, int64_t flags, int depth,
                    ad_schema *out)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(items);
@@ -416,7 +417,7 @@ schema_from_fields(ad_state *state, PyObject *items, int64_t flags,
         PyErr_NoMemory();
     }
     while (result == 0 && n_read < n) {
-        result = parse_field(state, PyTuple_GET_ITEM(items, n_read),
+        result = parse_field(state, PyTuple_GET_ITEM(items, n_read), depth + 1,
                              &names[n_read], &fields[n_read]);
         n_read += result == 0;
     }
@@ -465,8 +466,15 @@ fields_of(PyObject *value)
 
 /* Parse what has no schema method. */
 static int
-parse_fields(ad_state *state, PyObject *value, int64_t flags, ad_schema *out)
+parse_fields(ad_state *state, PyObject *value, int64_t flags, int depth,
+             ad_schema *out)
 {
+    /* A list may contain itself. */
+    if (depth > AD_MAX_DEPTH) {
+        PyErr_Format(PyExc_ValueError,
+                     "a type is nested deeper than %d levels", AD_MAX_DEPTH);
+        return -1;
+    }
     PyObject *items = fields_of(value);
     if (items == NULL) {
         if (!PyErr_Occurred()) {
@@ -480,18 +488,15 @@ parse_fields(ad_state *state, PyObject *value, int64_t flags, ad_schema *out)
         }
         return -1;
     }
-    int result = -1;
-    if (Py_EnterRecursiveCall(" in a type") == 0) {
-        result = schema_from_fields(state, items, flags, out);
-        Py_LeaveRecursiveCall();
-    }
+    int result = schema_from_fields(state, items, flags, depth, out);
     Py_DECREF(items);
     return result;
 }
 
 /* `flags` are those of a struct of named types. */
 static int
-parse_type(ad_state *state, PyObject *value, int64_t flags, ad_schema *out)
+parse_type(ad_state *state, PyObject *value, int64_t flags, int depth,
+           ad_schema *out)
 {
     if (Py_TYPE(value) == (PyTypeObject *)state->schema_type) {
         *out = ad_schema_ref(((ad_schema_object *)value)->schema);
@@ -507,7 +512,7 @@ parse_type(ad_state *state, PyObject *value, int64_t flags, ad_schema *out)
     int found =
         ad_py_lookup_attr(value, AD_STR(state, arrow_c_schema), &method);
     if (found <= 0) {
-        return found < 0 ? -1 : parse_fields(state, value, flags, out);
+        return found < 0 ? -1 : parse_fields(state, value, flags, depth, out);
     }
     PyObject *capsule = PyObject_CallNoArgs(method);
     Py_DECREF(method);
@@ -522,5 +527,5 @@ parse_type(ad_state *state, PyObject *value, int64_t flags, ad_schema *out)
 int
 ad_parse_schema(ad_state *state, PyObject *value, ad_schema *out)
 {
-    return parse_type(state, value, 0, out);
+    return parse_type(state, value, 0, 0, out);
 }
