@@ -547,7 +547,7 @@ PATHS = {
     "small buffer": refused(lambda: ad.Array.from_buffers("int64", 9, [None, SOURCE])),
 }
 OWNER = Owner()
-SLOW = {"new class": 20}
+SLOW = {"new class": 20, "repr": 5}
 N_UNCOLLECTED = 500
 N_WINDOWS = 5
 
