@@ -20,7 +20,7 @@ everywhere = looped("way", WAYS)
 
 
 @pytest.fixture(autouse=True)
-def quick_collections():
+def freeze_kept_structs():
     """Excludes the objects that arrow_ctypes keeps from garbage collection."""
     yield
     gc.freeze()

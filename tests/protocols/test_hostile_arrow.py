@@ -8,7 +8,7 @@ import gc
 
 import arrow_ctypes as ac
 import pytest
-from hostile import everywhere, give, quick_collections, releases  # noqa: F401
+from hostile import everywhere, freeze_kept_structs, give, releases  # noqa: F401
 from loops import looped
 
 import arrowdev as ad

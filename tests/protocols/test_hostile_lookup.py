@@ -6,7 +6,7 @@ import threading
 
 import arrow_ctypes as ac
 import pytest
-from hostile import FINAL, REFUSALS, name_of, quick_collections  # noqa: F401
+from hostile import FINAL, REFUSALS, freeze_kept_structs, name_of  # noqa: F401
 from loops import looped
 
 import arrowdev as ad

@@ -6,7 +6,7 @@ import sys
 
 import arrow_ctypes as ac
 import pytest
-from hostile import FINAL, REFUSALS, Loud, everywhere, give, name_of, quick_collections  # noqa: F401
+from hostile import FINAL, REFUSALS, Loud, everywhere, freeze_kept_structs, give, name_of  # noqa: F401
 from loops import looped
 
 import arrowdev as ad

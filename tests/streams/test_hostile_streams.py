@@ -4,7 +4,7 @@ import gc
 
 import arrow_ctypes as ac
 import pytest
-from hostile import quick_collections  # noqa: F401
+from hostile import freeze_kept_structs  # noqa: F401
 from loops import looped
 
 import arrowdev as ad
