@@ -801,9 +801,10 @@ def _awkward(awkward: Any, obj: _Source, copy: bool | None, stream: object) -> A
     """
     if copy is False:
         raise cannot_promise("awkward")
-    data = _on_host(_arrow(obj, copy, stream), "an awkward.Array")
-    if isinstance(obj, Tensor) or b"ARROW:extension:name" in (data.schema.metadata or {}):
-        return awkward.from_dlpack(tensor(obj, copy=copy, stream=stream))
+    take = tensor if isinstance(obj, Tensor) else array
+    data = _on_host(take(obj, copy=copy, stream=stream), "an awkward.Array")
+    if isinstance(data, Tensor) or b"ARROW:extension:name" in (data.schema.metadata or {}):
+        return awkward.from_dlpack(tensor(data))
     lost = _find_part(
         data.schema,
         lambda format: (
