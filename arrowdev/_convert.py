@@ -247,6 +247,52 @@ def _torch(torch: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
     return _writable(torch.from_dlpack(values), values)
 
 
+def _jagged(torch: Any, obj: _Source, copy: bool | None, stream: object) -> Any:
+    """Convert lists to a jagged tensor over their values and, where these begin at 0, offsets.
+
+    torch splits the values by the lengths of the lists: there are none before or behind them.
+    """
+    data = array(obj, copy=copy, stream=stream)
+    if data.schema.format not in ("+l", "+L"):
+        raise exchange_error(
+            f"a jagged tensor is made of lists of any length, and the data are {data.schema}",
+            reason="dtype",
+            hint="pyarrow.array(x.to_pylist()) makes lists of them"
+            if data.schema.format.startswith("+v")
+            else "arrowdev.convert(x, torch.Tensor) makes a strided tensor",
+            device=data.device,
+        )
+    first = last = 0
+    if len(data):
+        kind = "int32" if data.schema.format == "+l" else "int64"
+        parts = [None, data.buffers[1]]
+        places = Array.from_buffers(kind, len(data) + 1, parts, offset=data.offset)
+        offsets = torch.from_dlpack(tensor(places, stream=stream))
+        first, last = offsets[0].item(), offsets[-1].item()
+    items = data.children[0][first:last]
+    if data.count_nulls() or items.count_nulls():
+        raise exchange_error(
+            "a jagged tensor has no place for null lists or values",
+            reason="nulls",
+            hint="drop or fill them first, in the library that has them",
+            device=data.device,
+        )
+    if first and copy is False:
+        raise exchange_error(
+            f"the lists begin at value {first}, and offsets from 0 are a copy",
+            reason="copy",
+            hint="leave copy=False out",
+            device=data.device,
+        )
+    values = tensor(items, copy=False if copy is False else None, stream=stream)
+    result = _writable(torch.from_dlpack(values), values)
+    if not len(data):
+        offsets = torch.zeros(1, dtype=torch.int64, device=result.device)
+    elif first:
+        offsets = offsets - first
+    return torch.nested.nested_tensor_from_jagged(result, offsets)
+
+
 def _is_row_major(values: Tensor) -> bool:
     expected = 1
     for extent, stride in zip(reversed(values.shape), reversed(values.strides), strict=True):
@@ -905,6 +951,7 @@ _CONSTRUCTORS = {
     ("builtins", "memoryview"): _memoryview,
     ("numpy", "ndarray"): _numpy,
     ("torch", "Tensor"): _torch,
+    ("torch", "NestedTensor"): _jagged,
     ("cupy", "ndarray"): _by_from_dlpack("from_dlpack"),
     ("jax", "Array"): _jax,
     ("jaxlib", "ArrayImpl"): _jax,
@@ -1045,7 +1092,8 @@ def _find_known(cls: type) -> Target | None:
     library = _library(cls)
     whole = read and functools.partial(read, library)
     if constructor is not None:
-        kind: _Kind = "tensor" if library_name(cls) in _TENSOR_LIBRARIES else "array"
+        has_tensors = library_name(cls) in _TENSOR_LIBRARIES and constructor is not _jagged
+        kind: _Kind = "tensor" if has_tensors else "array"
         return Target(kind, functools.partial(constructor, library), whole)
     assert read is not None
 

@@ -374,7 +374,6 @@ static const struct {
     {"sql", "; x.sql(query) gives data"},            /* DuckDB's connection */
     {"to_series", "; x.to_series() has the values"}, /* pandas.Index */
     {"toarray", "; x.toarray() makes it dense"}, /* SciPy's sparse matrices */
-    {"layout", "; awkward.to_arrow(x, extensionarray=False) shares them"},
     {"to_numpy", "; x.to_numpy() has the values"}, /* Taichi, xarray */
     {"numpy", "; x.numpy() has the values"},       /* tinygrad, Keras */
 };
@@ -518,12 +517,34 @@ fail_without_protocol(PyObject *object, uint32_t among)
     Py_XDECREF(names);
 }
 
+/* What to do with an object whose protocols all refuse, or NULL. torch itself
+ * asks for a report where a nested tensor is strided. */
+static const char *
+hint_of_refused(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    if (ad_is_subclass(type, "torch", "NestedTensor")) {
+        return "arrowdev.array(x) is a column of its lists";
+    }
+    if (!ad_is_subclass(type, "torch", "Tensor")) {
+        return NULL;
+    }
+    PyObject *is_nested = PyObject_GetAttrString(object, "is_nested");
+    PyErr_Clear();
+    bool is_strided_nested = is_nested == Py_True;
+    Py_XDECREF(is_nested);
+    return is_strided_nested ? "pass torch.nested.as_nested_tensor(x.unbind(),"
+                               " layout=torch.jagged), which is a copy"
+                             : NULL;
+}
+
 PyObject *
 ad_refusals_raise(ad_state *state, ad_refusals *tried, PyObject *object)
 {
+    const char *hint = hint_of_refused(object);
     ad_py_restore_exception(tried->first);
     tried->first = NULL;
-    ad_raise_exchange(state, "refused", NULL, "%.200s cannot be imported: %U",
+    ad_raise_exchange(state, "refused", hint, "%.200s cannot be imported: %U",
                       Py_TYPE(object)->tp_name, tried->text);
     ad_refusals_clear(tried);
     return NULL;

@@ -1,5 +1,6 @@
 """Nested columns of awkward: offsets, values and validity bits are shared, in both directions."""
 
+import isolation
 import pytest
 
 import arrowdev as ad
@@ -14,14 +15,9 @@ def places(x):
     return {buffer.ctypes.data for buffer in ak.to_buffers(x)[2].values()}
 
 
-def shared(x):
-    """An awkward array, as a column."""
-    return ad.array(ak.to_arrow(x, extensionarray=False))
-
-
-def refusal(x):
+def refusal(ask):
     with pytest.raises(ad.ExchangeError) as info:
-        ad.convert(x, ak.Array)
+        ask()
     return info.value
 
 
@@ -41,7 +37,7 @@ def test_columns(column):
     x = ad.convert(column, ak.Array)
     assert x.to_list() == column.to_pylist()
     assert places(x) == {buffer.address for buffer in column.buffers() if buffer is not None}
-    assert shared(x).to_pylist() == column.to_pylist()
+    assert ad.array(x).to_pylist() == column.to_pylist()
 
 
 def test_a_slice_keeps_its_offsets():
@@ -54,14 +50,135 @@ def test_a_slice_keeps_its_offsets():
 @pytest.mark.parametrize("values", [[[1, 2], [], [3]], ["a", "bc"], [{"x": [1.5]}, {"x": []}]])
 def test_arrays(values):
     x = ak.Array(values)
-    column = shared(x)
+    column = ad.array(x)
     assert column.to_pylist() == values
-    found = {b.data_ptr for part in parts(column) for b in part.buffers if b is not None}
-    assert places(x) <= found
+    assert places(x) <= addresses(column)
 
 
-def parts(column):
-    return [column, *(part for child in column.children for part in parts(child))]
+def addresses(column):
+    own = {buffer.data_ptr for buffer in column.buffers if buffer is not None}
+    return own.union(*map(addresses, column.children))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [None, None],
+        [[], []],
+        [1, "a", [2]],
+        [1, None, "a"],
+        [[1], None, [None, 2]],
+        [{"x": 1}, None],
+        [{}, {}],
+        [b"a", b"bc"],
+        [True, None, False],
+    ],
+    ids=repr,
+)
+def test_values(values):
+    x = ak.Array(values)
+    assert ad.array(x).to_pylist() == values
+    assert ad.convert(x, pa.Array).to_pylist() == values
+
+
+def test_views():
+    x = ak.Array([[1, 2], [], [3]])
+    mask = np.array([True, False, True])
+    for view in (x[1:], x[::-1], x[[2, 0]], x[mask], x[:, :1], ak.mask(x, mask)):
+        assert ad.array(view).to_pylist() == view.to_list()
+    values = ak.to_buffers(x)[2]["node1-data"]
+    assert ad.array(x[1:]).children[0].buffers[1].data_ptr == values[2:].ctypes.data
+
+
+def test_blocks_of_awkward():
+    data = np.arange(6).reshape(2, 3)
+    x = ak.Array(data)
+    assert ad.tensor(x).shape == (2, 3) and ad.tensor(x).data_ptr == data.ctypes.data
+    assert ad.convert(x, np.ndarray, copy=False).tolist() == data.tolist()
+    assert ad.array(ak.Array(np.zeros((2, 0)))).to_pylist() == [[], []]
+
+
+def test_other_ways_in():
+    x = ak.Array([{"x": 1, "y": [1.5]}, {"x": 2, "y": []}])
+    assert ad.protocols(x) == ad.protocols(x, probe=True) == ("awkward.Array",)
+    assert ad.record_batch(x)["y"].to_pylist() == [[1.5], []]
+    assert ad.record_batch({"z": x})["z"].to_pylist() == x.to_list()
+    assert [batch.to_pylist() for batch in ad.array_stream(x)] == [x.to_list()]
+    words = ak.str.to_categorical(ak.Array(["a", "b", "a"]))
+    assert ad.array(words).dictionary.to_pylist() == ["a", "b"]
+    assert ad.array(words).to_pylist() == words.to_list()
+
+
+def test_copies():
+    x = ak.Array([[1, 2], [], [3]])
+    assert ad.array(x, copy=False).to_pylist() == x.to_list()
+    assert not places(x) & addresses(ad.array(x, copy=True))
+    for view in (ak.Array([True, False]), x[[2, 0]], ak.Array([1, None])):
+        error = refusal(lambda view=view: ad.array(view, copy=False))
+        assert error.reason == "copy" and "awkward copied" in str(error)
+        assert ad.array(view).to_pylist() == view.to_list()
+
+
+def test_one_copy_to_awkward():
+    data = np.arange(6).reshape(2, 3)
+    for x in (ad.tensor(data), ad.array(data)):
+        copied = ad.convert(x, ak.Array, copy=True)
+        assert copied.to_list() == data.tolist() and places(copied) != {data.ctypes.data}
+    every_other = ad.tensor(np.arange(6)[::2])  # its column would be a copy
+    assert places(ad.convert(every_other, ak.Array)) == {every_other.data_ptr}
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        ak.Array([(1, 2.0)]),
+        ak.Array([[(1, 2)]]),
+        ak.Array([{"p": {"x": 1}}], with_name="Point"),
+        ak.with_parameter(ak.Array([[1]]), "__list__", "path"),
+        ak.with_parameter(ak.Array([1]), "unit", "m"),
+    ],
+    ids=lambda x: str(x.type),
+)
+def test_names_and_parameters_are_refused(x):
+    error = refusal(lambda: ad.array(x))
+    assert error.reason == "dtype" and "no equivalent of" in str(error)
+    assert ad.array(ak.to_arrow(x, extensionarray=False)).to_pylist() is not None
+
+
+def test_times():
+    for type in ("M8[s]", "M8[D]", "m8[ms]"):
+        x = ak.Array(np.array([0, 86_400], type))
+        assert ad.array(x).to_pylist() == np.array(x).tolist()
+    others = [np.array([0, "NaT"], "M8[us]"), np.array([2**40], "M8[D]")]
+    for value in (*others, np.array([1], "M8[10s]"), np.array([1], "m8[25us]")):
+        x = ak.Array([value])
+        error = refusal(lambda x=x: ad.array(x))
+        assert error.reason == "dtype" and "values_astype" in error.hint
+        numbers = ak.values_astype(x, "int64")
+        assert ad.array(numbers).to_pylist() == [value.astype("int64").tolist()]
+
+
+def test_what_awkward_does_not_export():
+    for data in (np.array([1j]), np.arange(6)[::2], np.array([1], "M8[h]")):
+        error = refusal(lambda data=data: ad.array(ak.Array(data)))
+        assert error.reason == "refused" and "awkward.Array refused" in str(error)
+
+
+def test_virtual_arrays_are_read():
+    form, length, parts = ak.to_buffers(ak.Array([[1, 2], [3]]))
+    virtual = ak.from_buffers(form, length, {key: lambda key=key: parts[key] for key in parts})
+    assert ad.array(virtual, copy=False).to_pylist() == [[1, 2], [3]]
+
+
+def test_other_backends_are_refused():
+    typed = ak.to_backend(ak.Array([[1], []]), "typetracer")
+    error = refusal(lambda: ad.array(typed))
+    assert error.reason == "device" and "to_backend" in error.hint
+
+
+def test_without_pyarrow():
+    assert "you must install pyarrow" in isolation.run("awkward_without_pyarrow")
 
 
 def test_blocks():
@@ -76,14 +193,8 @@ def test_what_awkward_would_lose_is_refused():
         pa.array([0], pa.timestamp("s", tz="UTC")),
         pa.array([[0]], pa.list_(pa.time32("s"))),
     ):
-        assert refusal(column).reason == "dtype"
+        assert refusal(lambda column=column: ad.convert(column, ak.Array)).reason == "dtype"
     times = pa.array([86_400], pa.timestamp("s"))
     assert ad.convert(times, ak.Array).to_list() == [np.datetime64(86_400, "s")]
-    with pytest.raises(ad.ExchangeError) as info:
-        ad.convert(COLUMNS[0], ak.Array, copy=False)
-    assert info.value.reason == "copy"
-
-
-def test_the_hint_names_the_way():
-    with pytest.raises(TypeError, match=r"awkward\.to_arrow"):
-        ad.array(ak.Array([[1], []]))
+    error = refusal(lambda: ad.convert(COLUMNS[0], ak.Array, copy=False))
+    assert error.reason == "copy"
