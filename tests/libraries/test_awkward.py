@@ -120,13 +120,18 @@ def test_copies():
         assert ad.array(view).to_pylist() == view.to_list()
 
 
-def test_one_copy_to_awkward():
+def test_one_copy_to_awkward(caplog):
+    caplog.set_level("DEBUG", "arrowdev")
     data = np.arange(6).reshape(2, 3)
     for x in (ad.tensor(data), ad.array(data)):
+        caplog.clear()
         copied = ad.convert(x, ak.Array, copy=True)
         assert copied.to_list() == data.tolist() and places(copied) != {data.ctypes.data}
+        assert len(caplog.messages) == 1 and caplog.messages[0].startswith("copy: ")
     every_other = ad.tensor(np.arange(6)[::2])  # its column would be a copy
+    caplog.clear()
     assert places(ad.convert(every_other, ak.Array)) == {every_other.data_ptr}
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(
