@@ -2,6 +2,7 @@
 
 import re
 import types
+import warnings
 
 import pytest
 
@@ -68,6 +69,24 @@ def on_dpnp():
     return ad.tensor(library("dpnp").arange(3))
 
 
+def jagged(lengths=None):
+    torch = library("torch")
+    return torch.nested.nested_tensor_from_jagged(
+        torch.arange(4), torch.tensor([0, 2, 4]), lengths and torch.tensor(lengths)
+    )
+
+
+def strided_nested():
+    torch = library("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch prefers the jagged layout
+        return torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+
+
+def of_awkward(values):
+    return ad.array(class_of("awkward", "Array")(values))
+
+
 NULLS = pa.array([1, None])
 TIMES = pa.array([1], pa.timestamp("s"))
 WORDS = pa.array(["a", "b"])
@@ -94,6 +113,20 @@ CASES = {
         ),
         "a tensor with the negative bit": lambda: ad.array(
             library("torch").ones(2, dtype=library("torch").complex64).conj().imag
+        ),
+        "a jagged tensor with values between its lists": lambda: ad.array(jagged(lengths=[1, 1])),
+        "a jagged tensor whose lists are not its dimension 1": lambda: ad.array(
+            jagged().unsqueeze(-1).transpose(1, 2)
+        ),
+        "a nested tensor of the strided layout": lambda: ad.array(strided_nested()),
+        "null lists, or nulls in them, *to* a jagged tensor": lambda: ad.convert(
+            pa.array([[1], None]), type(jagged())
+        ),
+        "lists of a fixed size *to* a jagged tensor": lambda: ad.convert(
+            pa.array([[1]], pa.list_(pa.int64(), 1)), type(jagged())
+        ),
+        "list views *to* a jagged tensor": lambda: ad.convert(
+            pa.array([[1]], pa.list_view(pa.int64())), type(jagged())
         ),
         "nulls *to* PyTorch": lambda: ad.convert(NULLS, class_of("torch", "Tensor")),
         "negative strides *to* PyTorch with `copy=False`": lambda: ad.convert(
@@ -167,6 +200,24 @@ CASES = {
     "tvm_ffi": {
         "nulls": lambda: ad.convert(NULLS, class_of("tvm_ffi", "Tensor")),
         "types that are no numbers": lambda: ad.convert(WORDS, class_of("tvm_ffi", "Tensor")),
+    },
+    "others": {
+        "names of records and other parameters, and tuples": lambda: of_awkward([(1, 2)]),
+        "NaT, dates that 32 bits cannot hold, and times in multiples of a unit": (
+            lambda: of_awkward(np.array(["NaT"], "M8[s]"))
+        ),
+        "another backend than that of the CPU": lambda: ad.array(
+            library("awkward").to_backend([1], "typetracer")
+        ),
+        "what awkward does not export: complex numbers, strided NumPy arrays, times in hours": (
+            lambda: of_awkward(np.array([1j]))
+        ),
+        "time zones, and times of day, *to* awkward": lambda: ad.convert(
+            pa.array([1], pa.time32("s")), class_of("awkward", "Array")
+        ),
+        "`copy=False` *to* awkward": lambda: ad.convert(
+            NULLS, class_of("awkward", "Array"), copy=False
+        ),
     },
 }
 
