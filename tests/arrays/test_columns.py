@@ -47,6 +47,13 @@ def test_select_is_that_of_pyarrow(names, rows):
         assert addresses(child) == addresses(ours.children[index])
 
 
+def test_masks_name_no_columns():
+    batch = ad.array(sample())
+    for take in (lambda: batch.select([True, False, True]), lambda: batch.field(False)):
+        with pytest.raises(TypeError, match=r"by its name or index, not by (True|False)"):
+            take()
+
+
 def test_columns_are_the_fields():
     batch = ad.array(sample())[1:4]
     assert isinstance(batch.columns, tuple) and len(batch.columns) == batch.num_columns == 4

@@ -134,6 +134,11 @@ find_field(PyObject *self, PyObject *key, int64_t *out)
 {
     const ad_array *array = ad_array_of(self);
     ad_error err;
+    if (PyBool_Check(key)) { /* of a mask */
+        PyErr_Format(PyExc_TypeError,
+                     "a column is named by its name or index, not by %R", key);
+        return -1;
+    }
     if (!PyUnicode_Check(key)) {
         *out = PyLong_AsLongLong(key);
         if (*out == -1 && PyErr_Occurred()) {
