@@ -696,30 +696,39 @@ def _pandas_error(array: Array, message: str, hint: str) -> ExchangeError:
     return exchange_error(f"pandas {message}", reason="dtype", hint=hint, device=array.device)
 
 
-def _stored(array: Array) -> str | None:
+def _stored(type: Schema) -> str | None:
     """Return the type in which the elements are stored, if it is a primitive one."""
-    return str(schema(array.schema.format)) if len(array.schema.format) == 1 else None
+    return str(schema(type.format)) if len(type.format) == 1 else None
+
+
+def _require_shown(name: str, type: Schema) -> None:
+    """Raise if a library that knows no extension types would show other elements or another order.
+
+    name: of the library.
+    """
+    dtype, _, strides = _extension(type)
+    if dtype not in (None, _stored(type)):
+        raise exchange_error(
+            f"{name} has no equivalent of {dtype} here, and shows what is stored",
+            reason="dtype",
+            hint="convert the data first, in the library that has them",
+        )
+    if strides and list(strides) != sorted(strides, reverse=True):
+        raise exchange_error(
+            f"{name} lays the elements of {type} out flat, in another order than theirs",
+            reason="dtype",
+            hint='put them in order first: arrowdev.array(arrowdev.tensor(x, order="C"))',
+        )
+    for part in type.children if type.dictionary is None else (type.dictionary,):
+        _require_shown(name, part)
 
 
 def _require_types_of_pandas(array: Array, source: str) -> None:
-    """Raise if pandas would lose the meaning of `array`, or round its integers.
+    """Raise if pandas would lose fields of `array`, or round its integers.
 
     source: the class of pyarrow that keeps the integers and the fields.
     """
     keep = f"pass them on by .into({source}).to_pandas(types_mapper=pandas.ArrowDtype)"
-    dtype, _, strides = _extension(array.schema)
-    if dtype not in (None, _stored(array)):
-        raise _pandas_error(
-            array,
-            f"has no equivalent of {dtype} here, and shows what is stored",
-            "convert the data first, in the library that has them",
-        )
-    if strides and list(strides) != sorted(strides, reverse=True):
-        raise _pandas_error(
-            array,
-            f"lays the elements of {array.schema} out flat, in another order than theirs",
-            'put them in order first: arrowdev.array(arrowdev.tensor(x, order="C"))',
-        )
     names = [child.name for child in array.schema.children]
     if array.schema.format == "+s" and len(set(names)) < len(names):
         raise _pandas_error(
@@ -777,6 +786,7 @@ def _from_arrow(pandas: Any, name: str, data: Array) -> Any:
         )
     result = cls.from_arrow(_on_host(data, f"a pandas.{name}"))
     source = "pyarrow.Table" if name == "DataFrame" else "pyarrow.Array"
+    _require_shown("pandas", data.schema)
     for column in _columns_of(data, name):
         _require_types_of_pandas(column, source)
     return result
@@ -827,6 +837,12 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
     return pandas.Series(_numpy(sys.modules["numpy"], values, None, None), copy=False)
 
 
+def _duckdb(duckdb: Any, obj: Any, copy: bool | None, stream: object) -> Any:
+    """Convert to a relation, which reads bools of a byte as numbers, and other extensions too."""
+    _require_shown("DuckDB", _schema_of_parts(_bits_in(_schema_parts(obj.schema))))
+    return _by_stream("from_arrow", take=_with_bits(_batch))(duckdb, obj, copy, stream)
+
+
 def _by_geopandas(name: str, take: _Take) -> _Constructor:
     """Call from_arrow() of a class of geopandas, which knows the types of GeoArrow."""
 
@@ -875,7 +891,7 @@ def _cudf_error(array: Array, message: str, hint: str, reason: str = "dtype") ->
 def _require_types_of_cudf(array: Array) -> None:
     """Raise if cuDF would lose the meaning of `array`."""
     dtype, _, _ = _extension(array.schema)
-    if dtype not in (None, _stored(array)):
+    if dtype not in (None, _stored(array.schema)):
         raise _cudf_error(
             array,
             f"has no equivalent of {array.schema} here, and shows what is stored",
@@ -986,7 +1002,7 @@ _STREAMS = {
     ("pandas", "Series"): _joined(_pandas_series),
     ("pandas", "DataFrame"): _joined(_pandas_frame),
     ("geopandas", "GeoDataFrame"): _by_stream("GeoDataFrame.from_arrow"),
-    ("duckdb", "DuckDBPyRelation"): _by_stream("from_arrow", take=_with_bits(_batch)),
+    ("duckdb", "DuckDBPyRelation"): _duckdb,
 }
 
 # Classes that are made as those of other code are, and checked as they are (_open_targets.py):
@@ -1027,13 +1043,13 @@ def class_name(cls: type) -> str:
 
 
 def library_name(cls: type) -> str:
-    return cls.__module__.partition(".")[0]
+    return str(cls.__module__).partition(".")[0]
 
 
 def _library(cls: type) -> Any:
-    """Return the module that has the constructors."""
+    """Return the module that has the constructors; None if no module has the class's name."""
     name = library_name(cls)
-    return sys.modules["jax" if name == "jaxlib" else name]
+    return sys.modules.get("jax" if name == "jaxlib" else name)
 
 
 def _key(cls: type) -> tuple[str, str]:
@@ -1082,14 +1098,16 @@ def _search(cls: type) -> Target:
 
 def _find_known(cls: type) -> Target | None:
     """How instances of this very class are made, if it is in the tables."""
+    library = _library(cls)
+    if library is None:
+        return None
     if _key(cls) in _FUNCTIONS:
         from arrowdev import _open_targets
 
-        return _open_targets.by_known_function(cls, _library(cls), *_FUNCTIONS[_key(cls)])
+        return _open_targets.by_known_function(cls, library, *_FUNCTIONS[_key(cls)])
     constructor, read = _CONSTRUCTORS.get(_key(cls)), _STREAMS.get(_key(cls))
     if constructor is None and read is None:
         return None
-    library = _library(cls)
     whole = read and functools.partial(read, library)
     if constructor is not None:
         has_tensors = library_name(cls) in _TENSOR_LIBRARIES and constructor is not _jagged

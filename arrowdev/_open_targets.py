@@ -93,7 +93,7 @@ def _target(cls: type, kind: _Kind, ways: list[_Way], is_convention: bool = Fals
             try:
                 given, result = way.run(obj, copy, stream)
                 _check(way, cls, given, result, copy)
-            except (DeviceError, MemoryError, Warning):
+            except (DeviceError, MemoryError, RecursionError, Warning):
                 raise
             except Exception as error:
                 failures.append((way.name, error))
@@ -189,7 +189,8 @@ def by_convention(cls: Any) -> Target:
     Where instances are Arrow streams and no arrays, as tables are, from_arrow() takes a stream.
     """
     arrow_kind: _Kind = "array"
-    if hasattr(cls, "__arrow_c_stream__") and not hasattr(cls, "__arrow_c_array__"):
+    path = class_name(cls)
+    if _look_up(cls, "__arrow_c_stream__", path) and not _look_up(cls, "__arrow_c_array__", path):
         arrow_kind = "stream"
     arrow = take_stream_with_bits if arrow_kind == "stream" else take_with_bits
     name = library_name(cls)
@@ -221,11 +222,15 @@ def _look_up(owner: Any, name: str, path: str) -> Any:
     try:
         return getattr(owner, name, None)
     except Exception as error:
-        raise exchange_error(
-            f"the look-up of {path} {_short(error)}",
-            reason="target",
-            hint="repair the installation of the library",
-        ) from error
+        raise _failed_look_up(path, error) from error
+
+
+def _failed_look_up(path: str, error: Exception) -> ExchangeError:
+    return exchange_error(
+        f"the look-up of {path} {_short(error)}",
+        reason="target",
+        hint="repair the installation of the library",
+    )
 
 
 def _namespace(cls: Any) -> Any:
@@ -234,6 +239,9 @@ def _namespace(cls: Any) -> Any:
         return cls.__array_namespace__()
     except (AttributeError, TypeError):
         return None
+    except Exception as error:
+        path = f"{class_name(cls)}.__array_namespace__"
+        raise _failed_look_up(path, error) from error
 
 
 # --- checks ----------------------------------------------------------------------
@@ -275,11 +283,15 @@ def _check(way: _Way, cls: type, given: _Given, result: Any, copy: bool | None) 
 def _comparable(given: Array | Tensor | Buffer, back: Array | Tensor | None) -> Array | Tensor:
     """Return `given` as what `back` is, if a tensor has a place for it."""
     if isinstance(given, Buffer) or (isinstance(given, Array) and isinstance(back, Tensor)):
-        try:
-            return tensor(given)
-        except ExchangeError:
-            return array(given)
+        return _as_tensor(given) or array(given)
     return given
+
+
+def _as_tensor(value: Any) -> Tensor | None:
+    try:
+        return tensor(value)
+    except ExchangeError:
+        return None
 
 
 def _read_back(result: Any, given: _Given) -> Array | Tensor | None:
@@ -334,51 +346,112 @@ def _dtype_name(result: Any) -> str | None:
 
 def _check_tensor(way: _Way, given: Tensor, back: Any, result: Any) -> bool | None:
     """Whether the result is in the memory of `given`; None if that is unknown."""
+    if isinstance(back, Array):
+        _require_no_nulls(way, 0, back.null_count)
+        _require_dtype(way, given.dtype, _element_type(back.schema))
+        back = _as_tensor(back)
     if not isinstance(back, Tensor):
         _require_dtype(way, given.dtype, _dtype_name(result) or given.dtype)
         return None
     _require_dtype(way, given.dtype, back.dtype)
     _require_shape(way, given.shape, back.shape)
-    return not given.nbytes or (
-        (back.data_ptr, back.byte_offset) == (given.data_ptr, given.byte_offset)
+    starts = [(one.data_ptr, one.byte_offset) for one in (given, back)]
+    if given.nbytes and starts[0] == starts[1]:
+        _require_strides(way, given, back)
+    return not given.nbytes or starts[0] == starts[1]
+
+
+def _require_strides(way: _Way, given: Tensor, found: Tensor) -> None:
+    """Raise if the same memory is read in another order."""
+    before, after = (
+        [stride for extent, stride in zip(one.shape, one.strides, strict=True) if extent > 1]
+        for one in (given, found)
     )
+    if before != after:
+        raise exchange_error(
+            f"{way.name} makes the strides {found.strides} of {given.strides}",
+            reason="strides",
+            hint="give the data that order first, in the library that has them",
+        )
 
 
 # --- of columns
+
+
+def _element_type(type: Schema) -> str:
+    """The name of the elements' type, as a tensor has it."""
+    return _extension(type)[0] or str(type if type.format[:2] != "+w" else type.children[0])
 
 
 def _check_column(way: _Way, given: Array, back: Any, result: Any) -> bool | None:
     """The same for columns."""
     if not isinstance(back, Array):
         _require_type(way, given.schema, _type_of(result))
-        stored = str(given.schema)
-        if len(given.schema.format) == 1 and back is None:
-            _require_dtype(way, stored, _dtype_name(result) or stored)
+        found = back.dtype if isinstance(back, Tensor) else None
+        if back is None and len(given.schema.format) == 1:
+            found = _dtype_name(result)
+        if isinstance(back, Tensor):  # it has no place for what is in the column
+            _require_shape(way, (len(given),), tuple(back.shape)[:1])
+            _require_no_nulls(way, _count_nulls(given), 0)
+        _require_dtype(way, _element_type(given.schema), found or _element_type(given.schema))
         return None
     _require_type(way, given.schema, back.schema)
     _require_shape(way, (len(given),), (len(back),))
-    for before, after in zip(_columns(given), _columns(back), strict=True):
-        _require_nulls(way, before, after)
+    _require_nulls(way, given, back)
     return _is_within(back, _regions(given))
 
 
-def _columns(value: Array) -> list[Array]:
-    if value.schema.format != "+s":
-        return [value]
-    return [value.field(i) for i in range(len(value.schema.children))]
-
-
 def _require_nulls(way: _Way, given: Array, found: Array) -> None:
-    counts = given.null_count, found.null_count
-    if (
-        None not in counts
-        and counts[0] != counts[1]
-        and given.schema.format == found.schema.format
-    ):
+    """Raise if there are other nulls in the rows, or in the fields and lists of the rows."""
+    counts = _count_nulls(given), _count_nulls(found)
+    _require_no_nulls(way, *counts)
+    if counts != (0, 0):
+        return  # which of the values below are rows is not known
+    for before, after in zip(_parts(given), _parts(found), strict=False):
+        _require_nulls(way, before, after)
+
+
+def _parts(value: Array) -> list[Array]:
+    """The values of the fields or lists in the rows of `value`, none of which is null.
+
+    None where that takes a search for the rows.
+    """
+    begin, end = value.offset, value.offset + len(value)
+    if value.schema.format.startswith("+w:"):
+        size = int(value.schema.format[3:])
+        begin, end = begin * size, end * size
+    elif value.schema.format != "+s":
+        if value.schema.format not in ("+l", "+L", "+m") or value.device_type != DeviceType.CPU:
+            return []
+        offsets = value.buffers[1]
+        if offsets is not None and len(value):
+            ends = memoryview(offsets).cast("B").cast("q" if value.schema.format == "+L" else "i")
+            begin, end = ends[begin], ends[end]
+    return [child[begin:end] for child in value.children]
+
+
+def _count_nulls(value: Array) -> int | None:
+    """The number of null rows, also of encoded ones; None if it is unknown."""
+    if value.dictionary is not None and value.dictionary.null_count != 0:
+        return None
+    if value.schema.format != "+r" or value.children[1].null_count == 0:
+        return value.null_count
+    if value.device_type != DeviceType.CPU:
+        return None
+    ends, values = (child.to_pylist() for child in value.children)
+    first, last = value.offset, value.offset + len(value)
+    rows = [min(max(end, first), last) for end in (0, *ends)]
+    runs = zip(rows, rows[1:], values, strict=False)
+    return int(sum(end - begin for begin, end, x in runs if x is None))
+
+
+def _require_no_nulls(way: _Way, given: int | None, found: int | None) -> None:
+    """Raise if some were made or lost."""
+    if given is not None and found is not None and given != found:
         raise exchange_error(
-            f"{way.name} makes {found.null_count} nulls of {given.null_count}",
+            f"{way.name} makes {found} nulls of {given}",
             reason="nulls",
-            hint='fill them: arrowdev.tensor(x, nulls="fill", fill_value=...)',
+            hint='fill them before: arrowdev.tensor(x, nulls="fill", fill_value=...)',
         )
 
 
@@ -425,19 +498,29 @@ def _values_of(type: Schema) -> Schema:
     return type
 
 
+def _extension_of(type: Schema) -> object:
+    """What an extension type says beyond its storage; None of a plain type."""
+    known = _extension(type)
+    if any(known):
+        dtype, *rows = known
+        is_stored = len(type.format) == 1 and dtype == str(schema(type.format))
+        return None if is_stored else (dtype, *rows)
+    metadata = type.metadata or {}
+    name = metadata.get(b"ARROW:extension:name")
+    return name and (name, metadata.get(b"ARROW:extension:metadata", b""))
+
+
 def _is_alike(given: Schema, found: Schema) -> bool:
     """Whether the values are of one type. They may be laid out and encoded in other ways."""
     given, found = _values_of(given), _values_of(found)
-    dtype = _extension(given)[0]
-    is_plain = dtype is None or (len(given.format) == 1 and dtype == str(schema(given.format)))
     before, after = (_SAME_VALUES.get(type.format, type.format) for type in (given, found))
     return (
         before == after
         and len(given.children) == len(found.children)
-        and (is_plain or _extension(found)[0] == dtype)
+        and _extension_of(given) == _extension_of(found)
         and all(map(_is_alike, given.children, found.children))
         and (
-            before != "+s"
+            not before.startswith(("+s", "+u"))
             or [child.name for child in given.children] == [child.name for child in found.children]
         )
     )

@@ -184,6 +184,98 @@ def test_column_that_says_something_else(function, reason, text):
     assert info.value.reason == reason and "<lambda>" in str(info.value)
 
 
+UUID = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
+ROWS = np.arange(12.0).reshape(1, 3, 4)
+OTHER_ROWS = np.arange(12.0).reshape(1, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "reason"),
+    [
+        (pa.array([1, None, 3]), Block(np.array([1, 0, 3])), "nulls"),
+        (pa.array(["a", "b"]), Block(np.array([1, 0])), "dtype"),
+        (pa.array([1, 2], pa.timestamp("us", "UTC")), Block(np.array([1, 2])), "dtype"),
+        (pa.array(["a", None]).dictionary_encode(), Block(np.arange(5)), "shape"),
+        (pa.array(["a", None]), Column(pa.array(["a", "?"], "large_string")), "nulls"),
+        (pa.array(["a", None]).dictionary_encode(), Column(pa.array(["a", "?"])), "nulls"),
+        (pa.array([{"a": "x"}, None]), Column(pa.array([{"a": "x"}, {"a": "y"}])), "nulls"),
+        (pa.array([{"a": "x"}, {"a": None}]), Column(pa.array([{"a": "x"}] * 2)), "nulls"),
+        (pa.array([[1], [2, None]])[1:], Column(pa.array([[2, 0]])), "nulls"),
+        (
+            pa.array([[1, None]]),
+            Column(pa.array([[1, 0]], pa.large_list(pa.int64()))),
+            "nulls",
+        ),
+        (
+            pa.array([[1, 2], [3, None]], pa.list_(pa.int64(), 2))[1:],
+            Column(pa.array([[3, 0]], pa.list_(pa.int64(), 2))),
+            "nulls",
+        ),
+        (
+            pa.RunEndEncodedArray.from_arrays([2, 3], [7, None]),
+            Column(pa.RunEndEncodedArray.from_arrays([2, 3], [7, 7])),
+            "nulls",
+        ),
+        (
+            pa.array([0, 5], "int8"),
+            Column(pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 5], "int8"))),
+            "dtype",
+        ),
+        (UUID, Column(UUID.storage), "dtype"),
+        (ROWS, Column(pa.array(ad.array(OTHER_ROWS))), "dtype"),
+        (ROWS, Column(pa.array(ad.array(OTHER_ROWS.transpose(0, 2, 1)))), "dtype"),
+        (ROWS, Column(pa.array(ad.array(ROWS)).storage), "dtype"),
+    ],
+)
+def test_column_that_loses_what_it_means(given, made, reason):
+    ad.register_target(type(made), lambda a: made)
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.convert(given, type(made))
+    assert info.value.reason == reason and "<lambda>" in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (Column(pa.array(["a", "b", "c", "d"])), "dtype"),
+        (Column(pa.array([1.0, None, 3.0, 4.0])), "nulls"),
+        (Column(pa.array([1.0, 2.0])), "shape"),
+        (Column(pa.array([[0.0, 1.0], [2.0, 3.0]])), "dtype"),
+    ],
+)
+def test_tensor_that_becomes_another_column(made, reason):
+    ad.register_target(Column, lambda tensor: made, takes="tensor")
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.convert(np.arange(4.0), Column)
+    assert info.value.reason == reason
+
+
+def test_tensor_that_is_read_in_another_order():
+    square = np.arange(4.0).reshape(2, 2)
+    ad.register_target(Block, lambda tensor: Block(np.from_dlpack(tensor).T), takes="tensor")
+    with pytest.raises(ad.ExchangeError, match=r"the strides \(1, 2\) of \(2, 1\)") as info:
+        ad.convert(square, Block, copy=False)
+    assert info.value.reason == "strides"
+    ad.convert(np.ones((1, 1)), Block, copy=False)  # strides of one element say nothing
+
+
+def test_column_that_is_handed_on_is_accepted():
+    lists = pa.array([[1, None], [], None, [2]])
+    for given in (
+        pa.array([{"a": 1}, None, {"a": None}])[1:],
+        *(lists, lists[:2], lists[3:], lists[:0]),
+        *(lists.cast(pa.large_list(pa.int64())), pa.array([[1, None]], pa.list_view(pa.int64()))),
+        pa.array([[1, 2], [None, 3]], pa.list_(pa.int8(), 2))[1:],
+        pa.RunEndEncodedArray.from_arrays([2, 3], [7, None])[1:],
+        pa.array([[("a", None)], []], pa.map_("utf8", "int8")),
+        *(UUID, ROWS, pa.nulls(2)),
+    ):
+        for function in (lambda a: a, lambda a: ad.array(a, copy=True)):
+            ad.register_target(Column, lambda a, function=function: Column(pa.array(function(a))))
+            made = ad.convert(given, Column)
+            assert pa.array(made).to_pylist() == pa.array(ad.array(given)).to_pylist()
+
+
 def test_dtype_of_an_object_without_protocols_is_compared():
     made = Silent(None)
     made.dtype = np.dtype("int32")
@@ -192,6 +284,9 @@ def test_dtype_of_an_object_without_protocols_is_compared():
         assert ad.convert(np.zeros(2, "i4"), Silent) is made
         with pytest.raises(ad.ExchangeError, match="makes int32 of int64"):
             ad.convert(np.zeros(2, "i8"), Silent)
+    made.dtype = np.dtype("bool")  # is stored as a byte
+    ad.register_target(Silent, lambda given: made)
+    assert ad.convert(np.zeros(2, "?"), Silent) is made
 
 
 def test_values_may_be_laid_out_in_another_way():
@@ -292,7 +387,7 @@ def test_memory_is_released_when_a_function_fails():
 
 
 def test_final_exceptions_are_not_wrapped():
-    for error in (MemoryError, KeyboardInterrupt, ad.DeviceError, UserWarning):
+    for error in (MemoryError, KeyboardInterrupt, RecursionError, ad.DeviceError, UserWarning):
 
         def fail(given, error=error):
             raise error("said")
@@ -521,6 +616,30 @@ def test_module_that_fails_when_it_is_asked(library):
     with pytest.raises(ad.ExchangeError, match=r"libfoo\.so is missing") as info:
         ad.convert(b"abc", library.Thing)
     assert info.value.reason == "target" and isinstance(info.value.__cause__, ImportError)
+
+
+def test_class_that_fails_when_it_is_asked():
+    class Meta(type):
+        def __getattr__(cls, name):
+            raise ValueError("no attributes today")
+
+    def divide():
+        return 1 / 0
+
+    for cls, cause in (
+        (Meta("Thing", (), {}), ValueError),
+        (type("Thing", (), {"__array_namespace__": staticmethod(divide)}), ZeroDivisionError),
+    ):
+        with pytest.raises(ad.ExchangeError, match="look-up of") as info:
+            ad.convert(b"abc", cls)
+        assert info.value.reason == "target" and type(info.value.__cause__) is cause
+
+
+@pytest.mark.parametrize("module", ["cudf", "a_library_that_is_not_there", None])
+def test_class_whose_module_is_no_module(module):
+    assert module not in sys.modules
+    with pytest.raises(TypeError, match="does not know how to make an instance of"):
+        ad.convert(b"abc", type("Series", (), {"__module__": module}))
 
 
 # --- entry points ------------------------------------------------------------------

@@ -87,6 +87,10 @@ def of_awkward(values):
     return ad.array(class_of("awkward", "Array")(values))
 
 
+def permuted():
+    return np.ones((1, 2, 3)).transpose(0, 2, 1)
+
+
 NULLS = pa.array([1, None])
 TIMES = pa.array([1], pa.timestamp("s"))
 WORDS = pa.array(["a", "b"])
@@ -193,6 +197,10 @@ CASES = {
     "duckdb": {
         "several chunks as one array, with `copy=False`": lambda: ad.array(chunked(), copy=False),
         "a stream that was handed over already": handed_over_twice,
+        "elements that DuckDB does not know, as bfloat16, and rows of a tensor in another order, "
+        "by `.into`": lambda: ad.array_stream([ad.record_batch({"x": permuted()})]).into(
+            class_of("duckdb", "DuckDBPyRelation")
+        ),
     },
     "dpnp": {
         "device memory to a host library": lambda: on_dpnp().into(np.ndarray),

@@ -177,6 +177,17 @@ def test_bools_of_a_byte_in_a_frame():
     assert ad.array_stream(source).into(pl.DataFrame)["b"].to_list() == [True, False] * 2
 
 
+def test_duckdb_would_show_what_is_stored():
+    permuted = np.arange(6.0).reshape(1, 2, 3).transpose(0, 2, 1)
+    bfloat16 = torch.ones(2, dtype=torch.bfloat16)
+    for data, text in ((bfloat16, "no equivalent of bfloat16"), (permuted, "in another order")):
+        for column in (data, ad.record_batch({"x": data})):
+            stream = ad.array_stream([ad.record_batch({"c": column})])
+            with pytest.raises(ad.ExchangeError, match=text) as info:
+                stream.into(duckdb.DuckDBPyRelation)
+            assert info.value.reason == "dtype"
+
+
 @pytest.mark.parametrize("name", ["pl.DataFrame", "pd.DataFrame", "duckdb.DuckDBPyRelation"])
 def test_class_that_cannot_promise_to_share(name):
     library, _, attribute = name.partition(".")
