@@ -386,6 +386,10 @@ def _bits_in(parts: Any) -> Any:
     return kind, name, metadata, flags, children, dictionary and _bits_in(dictionary)
 
 
+def _schema_with_bits(type: Schema) -> Schema:
+    return _schema_of_parts(_bits_in(_schema_parts(type)))
+
+
 def _cast_bools(data: Array, wanted: Any) -> Array:
     """Return `data` as `wanted`, which differs in the bools only. What else there is is shared."""
     if data.schema == wanted:
@@ -422,7 +426,7 @@ def _with_bits(take: _Take) -> _Take:
                 hint="leave copy=False out",
                 device=data.device,
             )
-        return _cast_bools(data, _schema_of_parts(_bits_in(_schema_parts(data.schema))))
+        return _cast_bools(data, _schema_with_bits(data.schema))
 
     return taken
 
@@ -475,8 +479,7 @@ def _taken(
     """Return what `take`, which makes bits of bools, makes of the data or of each batch."""
     if not isinstance(obj, ArrayStream):
         return take(obj, copy, stream)
-    type = _schema_of_parts(_bits_in(_schema_parts(obj.schema)))
-    return obj.map(lambda batch: take(batch, None, None), schema=type)
+    return obj.map(lambda batch: take(batch, None, None), schema=_schema_with_bits(obj.schema))
 
 
 def take_stream_with_bits(
@@ -839,7 +842,7 @@ def _pandas_series(pandas: Any, obj: _Source, copy: bool | None, stream: object)
 
 def _duckdb(duckdb: Any, obj: Any, copy: bool | None, stream: object) -> Any:
     """Convert to a relation, which reads bools of a byte as numbers, and other extensions too."""
-    _require_shown("DuckDB", _schema_of_parts(_bits_in(_schema_parts(obj.schema))))
+    _require_shown("DuckDB", _schema_with_bits(obj.schema))
     return _by_stream("from_arrow", take=_with_bits(_batch))(duckdb, obj, copy, stream)
 
 

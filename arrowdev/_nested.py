@@ -9,6 +9,7 @@ import sys
 
 from arrowdev._core import Array, DeviceType, _schema_of_parts, _schema_parts, array
 from arrowdev._errors import exchange_error
+from arrowdev._open_targets import is_within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,9 +76,8 @@ def of_awkward(x: Any, copy: bool | None) -> Array:
             hint='take the numbers: awkward.values_astype(x, "int64")',
         )
     result = array(awkward.to_arrow(x, extensionarray=False, categorical_as_dictionary=True))
-    if copy is False and not _lies_in(
-        result, [(part.ctypes.data, part.ctypes.data + part.nbytes) for part in parts]
-    ):
+    regions = [(part.ctypes.data, part.ctypes.data + part.nbytes) for part in parts]
+    if copy is False and not is_within(result, regions):
         raise exchange_error(
             f"awkward copied a part of the data to make {result.schema} of them",
             reason="copy",
@@ -109,16 +109,3 @@ def _has_other_times(part: Any) -> bool:
     limit = 2 ** (31 if unit == "D" else 63) - 1
     numbers = part.view("int64")
     return bool(count != 1 or numbers.min() < -limit or numbers.max() > limit)
-
-
-def _lies_in(data: Array, spans: list[tuple[int, int]]) -> bool:
-    """Whether all buffers are within these addresses."""
-    parts = [*data.children, *filter(None, (data.dictionary,))]
-    return all(
-        any(
-            start <= buffer.data_ptr and buffer.data_ptr + buffer.nbytes <= end
-            for start, end in spans
-        )
-        for buffer in data.buffers
-        if buffer is not None and buffer.nbytes
-    ) and all(_lies_in(part, spans) for part in parts)

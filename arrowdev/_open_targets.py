@@ -347,7 +347,7 @@ def _dtype_name(result: Any) -> str | None:
 def _check_tensor(way: _Way, given: Tensor, back: Any, result: Any) -> bool | None:
     """Whether the result is in the memory of `given`; None if that is unknown."""
     if isinstance(back, Array):
-        _require_no_nulls(way, 0, back.null_count)
+        _require_null_count(way, 0, back.null_count)
         _require_dtype(way, given.dtype, _element_type(back.schema))
         back = _as_tensor(back)
     if not isinstance(back, Tensor):
@@ -380,31 +380,33 @@ def _require_strides(way: _Way, given: Tensor, found: Tensor) -> None:
 
 def _element_type(type: Schema) -> str:
     """The name of the elements' type, as a tensor has it."""
-    return _extension(type)[0] or str(type if type.format[:2] != "+w" else type.children[0])
+    if type.format.startswith("+w:"):
+        return _element_type(type.children[0])
+    return _extension(type)[0] or str(type)
 
 
 def _check_column(way: _Way, given: Array, back: Any, result: Any) -> bool | None:
     """The same for columns."""
-    if not isinstance(back, Array):
-        _require_type(way, given.schema, _type_of(result))
-        found = back.dtype if isinstance(back, Tensor) else None
-        if back is None and len(given.schema.format) == 1:
-            found = _dtype_name(result)
-        if isinstance(back, Tensor):  # it has no place for what is in the column
-            _require_shape(way, (len(given),), tuple(back.shape)[:1])
-            _require_no_nulls(way, _count_nulls(given), 0)
-        _require_dtype(way, _element_type(given.schema), found or _element_type(given.schema))
-        return None
-    _require_type(way, given.schema, back.schema)
-    _require_shape(way, (len(given),), (len(back),))
-    _require_nulls(way, given, back)
-    return _is_within(back, _regions(given))
+    if isinstance(back, Array):
+        _require_type(way, given.schema, back.schema)
+        _require_shape(way, (len(given),), (len(back),))
+        _require_nulls(way, given, back)
+        return is_within(back, _regions(given))
+    _require_type(way, given.schema, _type_of(result))
+    expected = _element_type(given.schema)
+    if isinstance(back, Tensor):  # it has no place for what is in the column
+        _require_shape(way, (len(given),), tuple(back.shape)[:1])
+        _require_null_count(way, _null_rows(given), 0)
+        _require_dtype(way, expected, back.dtype)
+    elif len(given.schema.format) == 1:
+        _require_dtype(way, expected, _dtype_name(result) or expected)
+    return None
 
 
 def _require_nulls(way: _Way, given: Array, found: Array) -> None:
     """Raise if there are other nulls in the rows, or in the fields and lists of the rows."""
-    counts = _count_nulls(given), _count_nulls(found)
-    _require_no_nulls(way, *counts)
+    counts = _null_rows(given), _null_rows(found)
+    _require_null_count(way, *counts)
     if counts != (0, 0):
         return  # which of the values below are rows is not known
     for before, after in zip(_parts(given), _parts(found), strict=False):
@@ -414,7 +416,7 @@ def _require_nulls(way: _Way, given: Array, found: Array) -> None:
 def _parts(value: Array) -> list[Array]:
     """The values of the fields or lists in the rows of `value`, none of which is null.
 
-    None where that takes a search for the rows.
+    Empty where it is not known which values these are.
     """
     begin, end = value.offset, value.offset + len(value)
     if value.schema.format.startswith("+w:"):
@@ -430,7 +432,7 @@ def _parts(value: Array) -> list[Array]:
     return [child[begin:end] for child in value.children]
 
 
-def _count_nulls(value: Array) -> int | None:
+def _null_rows(value: Array) -> int | None:
     """The number of null rows, also of encoded ones; None if it is unknown."""
     if value.dictionary is not None and value.dictionary.null_count != 0:
         return None
@@ -445,8 +447,8 @@ def _count_nulls(value: Array) -> int | None:
     return int(sum(end - begin for begin, end, x in runs if x is None))
 
 
-def _require_no_nulls(way: _Way, given: int | None, found: int | None) -> None:
-    """Raise if some were made or lost."""
+def _require_null_count(way: _Way, given: int | None, found: int | None) -> None:
+    """Raise if nulls were made or lost."""
     if given is not None and found is not None and given != found:
         raise exchange_error(
             f"{way.name} makes {found} nulls of {given}",
@@ -468,8 +470,8 @@ def _regions(value: Array) -> list[tuple[int, int]]:
     return regions
 
 
-def _is_within(value: Array, regions: list[tuple[int, int]]) -> bool:
-    """Whether the values, but for bits of validity, are in these regions."""
+def is_within(value: Array, regions: list[tuple[int, int]]) -> bool:
+    """Whether all buffers of an array lie in these regions."""
     return all(
         begin == end or any(first <= begin and end <= last for first, last in regions)
         for begin, end in _regions(value)
