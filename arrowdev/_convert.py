@@ -387,7 +387,8 @@ def _bits_in(parts: Any) -> Any:
 
 
 def _schema_with_bits(type: Schema) -> Schema:
-    return _schema_of_parts(_bits_in(_schema_parts(type)))
+    result: Schema = _schema_of_parts(_bits_in(_schema_parts(type)))
+    return result
 
 
 def _cast_bools(data: Array, wanted: Any) -> Array:
