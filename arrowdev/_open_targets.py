@@ -1,4 +1,4 @@
-"""Instances of classes that the table in _convert.py does not have.
+"""Instances of classes that the tables of _libraries.py do not have.
 
 Other code makes them: a function that was registered, the class itself, or what the class and
 its library offer by the conventions of the field. What comes back is checked.
@@ -10,17 +10,7 @@ import functools
 import re
 import sys
 
-from arrowdev._convert import (
-    Target,
-    cannot_promise,
-    class_name,
-    library_name,
-    take_stream,
-    take_stream_with_bits,
-    take_with_bits,
-    take_without_negative_strides,
-    unknown_class,
-)
+from arrowdev._convert import Target, unknown_class
 from arrowdev._core import (
     Array,
     ArrayStream,
@@ -41,13 +31,23 @@ from arrowdev._core import (
     tensor,
 )
 from arrowdev._errors import exchange_error
+from arrowdev._given import (
+    cannot_promise,
+    take_array,
+    take_stream,
+    take_stream_with_bits,
+    take_with_bits,
+    take_without_negative_strides,
+)
+from arrowdev._libraries import require_dtype
+from arrowdev._targets import class_name, library_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from arrowdev._convert import _Kind, _Make
+    from arrowdev._given import Kind, Make
 
     _Given = Array | Tensor | Buffer | ArrayStream
 
@@ -76,7 +76,7 @@ class _OtherClass(Exception):
     """A function returned an instance of another class."""
 
 
-def _calling(name: str, function: Callable[[Any], Any], take: _Make) -> _Way:
+def _calling(name: str, function: Callable[[Any], Any], take: Make) -> _Way:
     def run(obj: Any, copy: bool | None, stream: object) -> tuple[_Given, Any]:
         given = take(obj, copy, stream)
         return given, function(given)
@@ -84,7 +84,7 @@ def _calling(name: str, function: Callable[[Any], Any], take: _Make) -> _Way:
     return _Way(name, run)
 
 
-def _target(cls: type, kind: _Kind, ways: list[_Way], is_convention: bool = False) -> Target:
+def _target(cls: type, kind: Kind, ways: list[_Way], is_convention: bool = False) -> Target:
     """The target that tries `ways` in their order."""
 
     def make(obj: Any, copy: bool | None, stream: object) -> Any:
@@ -143,18 +143,14 @@ def _take_tensor(obj: Any, copy: bool | None, stream: object) -> Tensor:
     return tensor(obj, copy=copy, stream=stream)
 
 
-def _take_array(obj: Any, copy: bool | None, stream: object) -> Array:
-    return array(obj, copy=copy, stream=stream)
-
-
-_TAKES: dict[_Kind, _Make] = {
-    "array": _take_array,
+_TAKES: dict[Kind, Make] = {
+    "array": take_array,
     "tensor": _take_tensor,
     "stream": take_stream,
 }
 
 
-def by_function(cls: type, function: Callable[[Any], Any], takes: _Kind) -> Target:
+def by_function(cls: type, function: Callable[[Any], Any], takes: Kind) -> Target:
     """The target of a class that was registered, or a base of it."""
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     module = getattr(function, "__module__", None)
@@ -167,10 +163,10 @@ def by_known_function(
     library: Any,
     name: str,
     function: Callable[[Any, Any], Any],
-    kind: _Kind,
-    take: _Make,
+    kind: Kind,
+    take: Make,
 ) -> Target:
-    """The target of a class in the table of functions of _convert.py."""
+    """The target of a class in the table of functions of _libraries.py."""
     return _target(cls, kind, [_calling(name, functools.partial(function, library), take)])
 
 
@@ -188,14 +184,14 @@ def by_convention(cls: Any) -> Target:
 
     Where instances are Arrow streams and no arrays, as tables are, from_arrow() takes a stream.
     """
-    arrow_kind: _Kind = "array"
+    arrow_kind: Kind = "array"
     path = class_name(cls)
     if _look_up(cls, "__arrow_c_stream__", path) and not _look_up(cls, "__arrow_c_array__", path):
         arrow_kind = "stream"
     arrow = take_stream_with_bits if arrow_kind == "stream" else take_with_bits
     name = library_name(cls)
     library = None if name in ("arrowdev", "builtins") else sys.modules.get(name)
-    ways: dict[str, tuple[_Kind, _Way]] = {}
+    ways: dict[str, tuple[Kind, _Way]] = {}
     owner: Any
     for owner, name in (
         (cls, "from_arrow"),
@@ -208,7 +204,7 @@ def by_convention(cls: Any) -> Target:
         path += f".{name}"
         function = _look_up(owner, name, path)
         if callable(function):
-            kind: _Kind = arrow_kind if name == "from_arrow" else "tensor"
+            kind: Kind = arrow_kind if name == "from_arrow" else "tensor"
             take = arrow if name == "from_arrow" else take_without_negative_strides
             ways.setdefault(path, (kind, _calling(path, function, take)))
     if not ways:
@@ -313,15 +309,6 @@ def _read_back(result: Any, given: _Given) -> Array | Tensor | None:
     return None
 
 
-def _require_dtype(way: _Way, expected: object, found: object) -> None:
-    if str(found) != str(expected):
-        raise exchange_error(
-            f"{way.name} makes {found} of {expected}",
-            reason="dtype",
-            hint="convert the data first, in the library that has them",
-        )
-
-
 def _require_shape(way: _Way, expected: object, found: object) -> None:
     if found != expected:
         raise exchange_error(
@@ -348,12 +335,12 @@ def _check_tensor(way: _Way, given: Tensor, back: Any, result: Any) -> bool | No
     """Whether the result is in the memory of `given`; None if that is unknown."""
     if isinstance(back, Array):
         _require_null_count(way, 0, back.null_count)
-        _require_dtype(way, given.dtype, _element_type(back.schema))
+        require_dtype(way.name, given.dtype, _element_type(back.schema))
         back = _as_tensor(back)
     if not isinstance(back, Tensor):
-        _require_dtype(way, given.dtype, _dtype_name(result) or given.dtype)
+        require_dtype(way.name, given.dtype, _dtype_name(result) or given.dtype)
         return None
-    _require_dtype(way, given.dtype, back.dtype)
+    require_dtype(way.name, given.dtype, back.dtype)
     _require_shape(way, given.shape, back.shape)
     starts = [(one.data_ptr, one.byte_offset) for one in (given, back)]
     if given.nbytes and starts[0] == starts[1]:
@@ -397,9 +384,9 @@ def _check_column(way: _Way, given: Array, back: Any, result: Any) -> bool | Non
     if isinstance(back, Tensor):  # it has no place for what is in the column
         _require_shape(way, (len(given),), tuple(back.shape)[:1])
         _require_null_count(way, _null_rows(given), 0)
-        _require_dtype(way, expected, back.dtype)
+        require_dtype(way.name, expected, back.dtype)
     elif len(given.schema.format) == 1:
-        _require_dtype(way, expected, _dtype_name(result) or expected)
+        require_dtype(way.name, expected, _dtype_name(result) or expected)
     return None
 
 
@@ -530,4 +517,4 @@ def _is_alike(given: Schema, found: Schema) -> bool:
 
 def _require_type(way: _Way, given: Schema, found: Schema | None) -> None:
     if found is not None and not _is_alike(given, found):
-        _require_dtype(way, f"{given} ({given.format})", f"{found} ({found.format})")
+        require_dtype(way.name, f"{given} ({given.format})", f"{found} ({found.format})")

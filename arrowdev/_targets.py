@@ -9,15 +9,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from arrowdev._convert import Target, _Kind
+    from arrowdev._convert import Target
+    from arrowdev._given import Kind
 
     _Function = Callable[[Any], Any]
+
+
+def class_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def library_name(cls: type) -> str:
+    """Return the name of the module that a program imports."""
+    name = str(cls.__module__).partition(".")[0]
+    return "jax" if name == "jaxlib" else name
+
 
 GROUP = "arrowdev.targets"
 
 # Class: function, what it takes.
-_registered: dict[type, tuple[_Function, _Kind]] = {}
-_offered: dict[type, tuple[_Function, _Kind]] = {}  # by entry points
+_registered: dict[type, tuple[_Function, Kind]] = {}
+_offered: dict[type, tuple[_Function, Kind]] = {}  # by entry points
 _asked: set[str] = set()  # modules whose entry points have been called
 
 # The targets that were found, by class. Each registration puts a new dict here after its class
@@ -25,7 +37,7 @@ _asked: set[str] = set()  # modules whose entry points have been called
 found: dict[type, Target] = {}
 
 
-def register_target(cls: type, function: _Function, *, takes: _Kind = "array") -> None:
+def register_target(cls: type, function: _Function, *, takes: Kind = "array") -> None:
     """Tell ``convert()`` and ``.into()`` how an instance of a class is made.
 
     Subclasses are made by the same function. A second registration of a class replaces the
@@ -64,13 +76,13 @@ def register_target(cls: type, function: _Function, *, takes: _Kind = "array") -
     _register(_registered, cls, function, takes)
 
 
-def _offer_target(cls: type, function: _Function, *, takes: _Kind = "array") -> None:
+def _offer_target(cls: type, function: _Function, *, takes: Kind = "array") -> None:
     """register_target() for entry points: what is registered by the program is preferred."""
     _register(_offered, cls, function, takes)
 
 
 def _register(
-    registry: dict[type, tuple[_Function, _Kind]], cls: type, function: _Function, takes: _Kind
+    registry: dict[type, tuple[_Function, Kind]], cls: type, function: _Function, takes: Kind
 ) -> None:
     global found
     if not isinstance(cls, type):
@@ -83,14 +95,14 @@ def _register(
 
     if is_known(cls):
         raise ValueError(
-            f"arrowdev makes instances of {cls.__module__}.{cls.__qualname__} itself; "
+            f"arrowdev makes instances of {class_name(cls)} itself; "
             "register a subclass, or call the function"
         )
     registry[cls] = function, takes
     found = {}
 
 
-def find_registered(cls: type) -> tuple[_Function, _Kind] | None:
+def find_registered(cls: type) -> tuple[_Function, Kind] | None:
     """Return the function of this very class and what it takes, or None."""
     return _registered.get(cls) or _offered.get(cls)
 

@@ -1097,7 +1097,7 @@ as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
     }
     PyObject *helper_args[] = {self, values[0] != NULL ? values[0] : Py_None,
                                values[1] != NULL ? values[1] : Py_None};
-    return ad_call_helper("_convert", "as_numpy", helper_args, 3);
+    return ad_call_helper("_libraries", "as_numpy", helper_args, 3);
 }
 
 /* Without __array__, NumPy makes an array of one Python object of a Tensor

@@ -140,7 +140,7 @@ int
 ad_arrow_check_nanoarrow(PyObject *object)
 {
     PyObject *result =
-        ad_call_helper("_convert", "require_no_views", &object, 1);
+        ad_call_helper("_libraries", "require_no_views", &object, 1);
     Py_XDECREF(result);
     return result != NULL ? 0 : -1;
 }

@@ -188,7 +188,7 @@ CASES = {
         "a tensor of several dimensions as a Series": lambda: ad.tensor(np.ones((2, 2))).into(
             class_of("pandas", "Series")
         ),
-        "pandas before 3": lambda: ad._convert._from_arrow(
+        "pandas before 3": lambda: ad._libraries._from_arrow(
             types.SimpleNamespace(__version__="2.0", Series=object), "Series", ad.array(NULLS)
         ),
         "device memory *to* pandas": lambda: on_a_device(class_of("pandas", "DataFrame")),

@@ -492,7 +492,7 @@ PyMethodDef ad_module_functions[] = {
      "Raise ExchangeError unless the host can read the memory of an Array or\n"
      "Tensor, once it has waited. The message begins with `what`."},
     {"_has_bool8", function_has_bool8, METH_O,
-     "Whether an Array has bools of one byte, at any depth. For _convert.py."},
+     "Whether an Array has bools of one byte, at any depth. For _given.py."},
     {"device", ad_function_device, METH_O,
      "device(spec, /)\n--\n\n"
      "A Device from \"cuda:0\", \"cpu\", (type, id), or a Device.\n\n"
@@ -514,7 +514,7 @@ PyMethodDef ad_module_functions[] = {
     {"_warn_if_readonly", AD_METHOD(ad_function_warn_if_readonly),
      "_warn_if_readonly(tensor, result, /)\n--\n\n"
      "Warn that `result` is writable although the memory of `tensor` was\n"
-     "flagged as read-only. For _convert.py."},
+     "flagged as read-only. For _libraries.py."},
     {"_log", ad_function_log, METH_O,
      "_log(text, /)\n--\n\nWrite a message of the logger, if it is on."},
     {"_first_children", function_first_children, METH_VARARGS,
