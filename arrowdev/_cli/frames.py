@@ -120,12 +120,21 @@ class Ibis(Frame):
     name = module = "ibis"
     pip = "ibis-framework"
     by_default = False
+    queried = None, None  # the last table, and its result
+
+    def result_of(self, obj):
+        if self.queried[0] is not obj:
+            self.queried = obj, obj.to_pyarrow()
+        return self.queried[1]
 
     def taken(self):
         return "ibis.memtable(x)", self.lib.memtable
 
+    def pointer(self, obj):
+        return arrow_address(column_of(self.result_of(obj)))
+
     def values(self, obj):
-        return obj.to_pyarrow()["x"].to_pylist()
+        return self.result_of(obj)["x"].to_pylist()
 
 
 class SedonaDB(Frame):
