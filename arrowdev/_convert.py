@@ -11,10 +11,20 @@ import functools
 import sys
 
 from arrowdev import _targets
-from arrowdev._core import Array, DeviceError, DeviceType, ExchangeError, Tensor, array, tensor
+from arrowdev._core import (
+    Array,
+    ArrayStream,
+    DeviceError,
+    DeviceType,
+    ExchangeError,
+    InvalidArrowError,
+    Tensor,
+    array,
+    tensor,
+)
 from arrowdev._errors import exchange_error
 from arrowdev._given import take_stream
-from arrowdev._libraries import COLUMNS, FUNCTIONS, STREAMS, TENSORS
+from arrowdev._libraries import COLUMNS, CONVERT_FIRST, FUNCTIONS, STREAMS, TENSORS
 from arrowdev._targets import class_name, library_name
 
 TYPE_CHECKING = False
@@ -29,18 +39,26 @@ class Target:
 
     `make(obj, copy, stream)` takes an Array, a Tensor or a Buffer. `whole(obj, copy, stream)`
     takes an ArrayStream; it is None for a class that takes the batches of a stream one by one.
-    `kind` is what `make` wants. `is_open`: other code than this module makes the instances.
+    `kind` is what `make` wants. `is_open`: other code than _libraries.py makes the instances;
+    `is_convention`: what that does is not known.
     """
 
-    __slots__ = ("is_open", "kind", "make", "whole")
+    __slots__ = ("is_convention", "is_open", "kind", "make", "whole")
 
     def __init__(
-        self, kind: Kind, make: Make, whole: Make | None = None, is_open: bool = False
+        self,
+        kind: Kind,
+        make: Make,
+        whole: Make | None = None,
+        *,
+        is_open: bool = False,
+        is_convention: bool = False,
     ) -> None:
         self.kind = kind
         self.make = make
         self.whole = whole
         self.is_open = is_open
+        self.is_convention = is_convention
 
 
 def convert(obj: Source, cls: type, stream: object, copy: bool | None) -> Any:
@@ -52,23 +70,38 @@ def convert(obj: Source, cls: type, stream: object, copy: bool | None) -> Any:
     target = _targets.found.get(cls) or find_target(cls)
     try:
         result = target.make(obj, copy, stream)
-    except (ExchangeError, DeviceError, MemoryError, Warning):
+    except OWN_ERRORS:
         raise
     except Exception as error:
-        if obj.device_type == DeviceType.CPU or target.is_open:
+        if target.is_open:
             raise
-        raise exchange_error(
-            f"{library_name(cls)} takes no memory of {obj.device} "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})",
-            reason="device",
-            hint='bring the data to the host with .to("cpu")',
-            device=obj.device,
-        ) from error
+        raise refused_by_library(cls, obj, error) from error
     if not isinstance(result, cls):
         raise TypeError(
             f"the data make an instance of {class_name(type(result))}, not of {class_name(cls)}"
         )
     return result
+
+
+# What arrowdev says itself, or no library can help.
+OWN_ERRORS = ExchangeError, InvalidArrowError, DeviceError, MemoryError, Warning
+
+
+def refused_by_library(cls: type, obj: Source | ArrayStream, error: Exception) -> ExchangeError:
+    """Return the error for data of which a known library makes no instance of its class."""
+    what = f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+    if obj.device_type != DeviceType.CPU:
+        place = obj.device_type if isinstance(obj, ArrayStream) else obj.device
+        return exchange_error(
+            f"{library_name(cls)} takes no memory of {place} {what}",
+            reason="device",
+            hint='bring the data to the host with .to("cpu")',
+            device=getattr(obj, "device", None),
+        )
+    type_ = obj.dtype if isinstance(obj, Tensor) else getattr(obj, "schema", "bytes")
+    return exchange_error(
+        f"{class_name(cls)} cannot be made of {type_} {what}", reason="target", hint=CONVERT_FIRST
+    )
 
 
 def unknown_class(cls: type, found: str = "") -> TypeError:

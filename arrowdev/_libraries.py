@@ -736,6 +736,9 @@ STREAMS = {
     ("pyarrow", "RecordBatchReader"): _by_stream("RecordBatchReader.from_stream", shares=True),
     ("pyarrow", "Table"): _by_stream("table", shares=True),
     ("pyarrow", "ChunkedArray"): _by_stream("chunked_array", has_columns=False, shares=True),
+    ("arro3", "ChunkedArray"): _by_stream(
+        "core.ChunkedArray.from_arrow", take=_for_arro3(take_array), has_columns=False
+    ),
     ("polars", "Series"): COLUMNS["polars", "Series"],
     ("polars", "DataFrame"): COLUMNS["polars", "DataFrame"],
     ("pandas", "Series"): _joined(_pandas_series),

@@ -104,7 +104,8 @@ def _target(cls: type, kind: Kind, ways: list[_Way], is_convention: bool = False
                 break
         raise _refusal(cls, obj, failures, is_convention)
 
-    return Target(kind, make, make if kind == "stream" else None, is_open=True)
+    whole = make if kind == "stream" else None
+    return Target(kind, make, whole, is_open=True, is_convention=is_convention)
 
 
 def _short(error: Exception) -> str:

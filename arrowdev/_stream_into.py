@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from arrowdev._convert import find_target
+from arrowdev._convert import OWN_ERRORS, find_target, refused_by_library
 from arrowdev._core import (
     Array,
     ArrayStream,
@@ -21,19 +21,38 @@ if TYPE_CHECKING:
 
     from arrowdev._convert import Target
     from arrowdev._core import Schema
+    from arrowdev._given import Make
     from arrowdev.aio import AsyncArrayStream
 
 _T = TypeVar("_T")
 
 
-class ConvertedStream(Generic[_T]):
+class _Results(Generic[_T]):
+    """What both kinds have in common: a stream that is read once."""
+
+    __slots__ = ("__weakref__", "_stream")
+
+    _stream: ArrayStream | AsyncArrayStream
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        name = type(self).__name__
+        article = "an" if name[0] == "A" else "a"
+        raise TypeError(f"cannot pickle or copy {article} {name}, which can be read only once")
+
+    def __repr__(self) -> str:
+        return f"<arrowdev.{type(self).__name__} of {self._stream!r}>"
+
+
+class ConvertedStream(_Results[_T]):
     """The batches of a stream as objects of other libraries, one after another.
 
     :meth:`ArrayStream.into` creates it. An iterator and a context manager with one reader at a
     time. What was read stays valid when the stream is closed.
     """
 
-    __slots__ = ("__weakref__", "_convert", "_stream")
+    __slots__ = ("_convert",)
+
+    _stream: ArrayStream
 
     def __init__(self, stream: ArrayStream, convert: Callable[[Array], _T]) -> None:
         self._stream = stream
@@ -60,17 +79,13 @@ class ConvertedStream(Generic[_T]):
     def __exit__(self, *args: object) -> None:
         self._stream.close()
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("cannot pickle or copy a ConvertedStream, which can be read only once")
 
-    def __repr__(self) -> str:
-        return f"<arrowdev.ConvertedStream of {self._stream!r}>"
-
-
-class AsyncConvertedStream(Generic[_T]):
+class AsyncConvertedStream(_Results[_T]):
     """The same of an AsyncArrayStream, whose schema may be still to come."""
 
-    __slots__ = ("_arguments", "_convert", "_stream")
+    __slots__ = ("_arguments", "_convert")
+
+    _stream: AsyncArrayStream
 
     def __init__(
         self, source: AsyncArrayStream, cls: Any, stream: object, copy: bool | None
@@ -119,8 +134,11 @@ def plan(
     if isinstance(cls, Mapping) or not _takes_whole(cls):
         convert = batch_converter(source.schema, cls, stream, copy)
         return lambda taken: ConvertedStream(taken, convert)
-    whole = find_target(cls).whole
+    target = find_target(cls)
+    whole = target.whole
     assert whole is not None
+    if not target.is_open:
+        _try_whole(source, cls, whole, copy, stream)
 
     def read(taken: ArrayStream) -> Any:
         if copy or stream is not None:
@@ -132,16 +150,35 @@ def plan(
     return read
 
 
+def _try_whole(
+    source: ArrayStream, cls: type, whole: Make, copy: bool | None, stream: object
+) -> None:
+    """Raise what the library says of the type, before the stream is handed over."""
+    batches = [_empty(source.schema)] if source.device_type == DeviceType.CPU else []
+    empty = array_stream(iter(batches), schema=source.schema, device_type=source.device_type)
+    try:
+        whole(empty, copy, stream)
+    except OWN_ERRORS:
+        raise
+    except Exception as error:
+        raise refused_by_library(cls, source, error) from error
+
+
+def _empty(schema: Schema) -> Array:
+    """Return an Array of this type without rows."""
+    return array_stream(iter(()), schema=schema, device_type=DeviceType.CPU).read_all()
+
+
 def batch_converter(
     schema: Schema, cls: Any, stream: object, copy: bool | None
 ) -> Callable[[Array], Any]:
     """Return the function that converts a batch, for a class or a mapping of names to classes.
 
-    The classes that arrowdev knows are tried on a batch without rows, so that what they say of
-    the types is raised before a batch is read.
+    The classes are tried on a batch without rows, so that what they say of the types is raised
+    before a batch is read. Functions that were registered are not: they may count their calls.
     """
     classes = _classes(cls)
-    empty = array_stream(iter(()), schema=schema, device_type=DeviceType.CPU).read_all()
+    empty = _empty(schema)
     if not isinstance(cls, Mapping):
         _try_type(empty, cls)
         return lambda batch: batch.into(cls, stream=stream, copy=copy)
@@ -155,7 +192,7 @@ def batch_converter(
 
 def _try_type(empty: Array, cls: type) -> None:
     target = _find(cls)
-    if target is None or not target.is_open:
+    if target is None or not target.is_open or target.is_convention:
         try:
             empty.into(cls)
         except ExchangeError as error:

@@ -447,6 +447,46 @@ def test_other_panics_of_polars_are_errors():
     assert info.value.reason == "dtype" and "to_pylist()" in info.value.hint
 
 
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        (pa.array([1], pa.timestamp("s", "+05:30")), "pl.Series"),
+        (pa.array([1], pa.time64("ns")), "pd.Series"),
+        (pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]), "pd.Series"),
+        (pa.array([1], pa.decimal256(50, 0)), "pl.Series"),
+    ],
+)
+def test_library_that_refuses_data(column, name):
+    library, _, attribute = name.partition(".")
+    cls = getattr(globals()[library], attribute)
+    with pytest.raises(ad.ExchangeError) as info:
+        ad.convert(column, cls)
+    if info.value.reason != "dtype":
+        assert info.value.reason == "target" and info.value.__cause__ is not None
+        assert "Series cannot be made of" in str(info.value)
+
+
+def test_class_with_the_exchange_api_of_another_one():
+    class Other:
+        __dlpack_c_exchange_api__ = torch.Tensor.__dlpack_c_exchange_api__
+
+    class Derived(torch.Tensor):
+        __dlpack_c_exchange_api__ = torch.Tensor.__dlpack_c_exchange_api__
+
+    class Own(Other):
+        __dlpack_c_exchange_api__ = torch.Tensor.__dlpack_c_exchange_api__
+
+        @classmethod
+        def __arrowdev_from__(cls, data, *, copy=None, stream=None):
+            return cls()
+
+    with pytest.raises(TypeError, match="does not know how to make"):
+        ad.convert(np.arange(3), Other)
+    with pytest.raises(TypeError, match=r"make an instance of torch\.Tensor"):
+        ad.convert(np.arange(3), Derived)
+    assert isinstance(ad.convert(np.arange(3), Own), Own)
+
+
 def test_slices_that_libraries_misread():
     """Each row comes out, though the library itself reads others from a slice."""
     rows = [[1, 2], None, [3, 4], [5, 6]]

@@ -1,6 +1,7 @@
 """ArrayStream.into(), also of an AsyncArrayStream: objects of other libraries."""
 
 import asyncio
+import copy
 import gc
 import pickle
 import threading
@@ -37,6 +38,10 @@ def batches(n=3):
 
 def columns():
     return ad.array_stream([np.arange(3.0), np.arange(2.0)])
+
+
+def runs():
+    return pa.RunEndEncodedArray.from_arrays([2], [5])
 
 
 def owned():
@@ -216,6 +221,12 @@ def test_null_rows_in_a_table(name):
         made.fetchall()
 
 
+def test_null_rows_in_chunks():
+    rows = [{"a": 1}, None]
+    chunks = ad.array_stream([pa.array(rows), pa.array(rows)]).into(arro3.ChunkedArray)
+    assert pa.chunked_array(chunks).to_pylist() == rows * 2
+
+
 def test_whole_stream_on_a_device_is_refused():
     with software_device() as device:
         source = [device.array([1, 2])]
@@ -267,6 +278,41 @@ def test_what_is_refused_is_refused_at_the_call(cls, error, text):
     with pytest.raises(error, match=text):
         stream.into(cls)
     assert len(list(stream)) == 3  # not handed over
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "arguments", "reason"),
+    [
+        (batches, "pl.DataFrame", {"copy": False}, "copy"),
+        (columns, "pa.Table", {}, "dtype"),
+        (lambda: ad.array_stream([runs()]), "pl.Series", {}, "dtype"),
+        (lambda: ad.array_stream([pa.array([1], "uint8")] * 3), "pd.DataFrame", {}, "dtype"),
+    ],
+)
+def test_whole_stream_that_is_refused_is_not_handed_over(make, name, arguments, reason):
+    library, _, attribute = name.partition(".")
+    cls = getattr(globals()[library], attribute)
+    stream = make()
+    with pytest.raises(ad.ExchangeError) as info:
+        stream.into(cls, **arguments)
+    assert info.value.reason == reason
+    assert len(list(stream)) == len(list(make()))
+
+
+def test_type_that_a_library_refuses_itself():
+    column = pa.array([1, None], pa.decimal256(50, 0))
+    stream = ad.array_stream([pa.record_batch({"x": column})])
+    with pytest.raises(ad.ExchangeError, match=r"Relation cannot be made of .*decimal256") as info:
+        stream.into(duckdb.DuckDBPyRelation)
+    assert info.value.reason == "target" and info.value.__cause__ is not None
+    assert len(list(stream)) == 1
+
+
+def test_class_whose_library_makes_another_one():
+    stream = columns()
+    with pytest.raises(TypeError, match=r"returned an instance of numpy\.ndarray"):
+        stream.into(np.float64)
+    assert len(list(stream)) == 2
 
 
 def test_column_of_two_fields_of_one_name():
@@ -381,7 +427,7 @@ def test_cycle_through_a_stream_is_collected():
 
 
 def test_pickle_is_refused():
-    with pytest.raises(TypeError, match="read only once"):
+    with pytest.raises(TypeError, match="a ConvertedStream, which can be read only once"):
         pickle.dumps(columns().into(np.ndarray))
 
 
@@ -497,5 +543,17 @@ def test_refusals_of_async_streams():
         await found.aclose()
         with pytest.raises(KeyError, match="is named"):  # by whichever call knows the schema first
             await ad.aio.connect(batches()).into({"y": np.ndarray}).__anext__()
+
+    asyncio.run(run())
+
+
+def test_object_of_an_async_stream():
+    async def run():
+        found = ad.aio.connect(columns()).into(np.ndarray)
+        assert weakref.ref(found)() is found
+        assert repr(found).startswith("<arrowdev.AsyncConvertedStream of <arrowdev.")
+        with pytest.raises(TypeError, match="an AsyncConvertedStream, which can"):
+            copy.copy(found)
+        await found.aclose()
 
     asyncio.run(run())

@@ -126,7 +126,12 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     ad_type_slot_get(state, (PyTypeObject *)cls, &slot);
     /* Our own table would want a current stream of the device. */
     if (slot.exchange_api != NULL && cls != state->tensor_type) {
-        return convert_by_exchange_api(state, self, &slot, stream, copy);
+        PyObject *made =
+            convert_by_exchange_api(state, self, &slot, stream, copy);
+        if (made == NULL || PyObject_TypeCheck(made, (PyTypeObject *)cls)) {
+            return made;
+        }
+        Py_DECREF(made); /* the class has the table of another one */
     }
     PyObject *helper = find_once(&state->convert_helper, "convert");
     if (helper == NULL) {
