@@ -111,8 +111,8 @@ def unknown_class(cls: type, found: str = "") -> TypeError:
         + (
             "numpy.asarray(x).tolist() gives Python values, .to_pylist() those of a column"
             if cls.__module__ == "builtins"
-            else "hand the arrowdev object to the class's own constructor, or register a "
-            "function with arrowdev.register_target()"
+            else "hand the arrowdev object to a function of the library that makes one (its "
+            "constructor, from...()), or register a function with arrowdev.register_target()"
         )
     )
 

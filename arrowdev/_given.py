@@ -205,6 +205,15 @@ def take_stream_with_bits(
     return take_each(with_bits(take_without_null_rows), obj, copy, stream)
 
 
+def take_stream_of_columns(
+    obj: Source | ArrayStream, copy: bool | None, stream: object
+) -> Array | ArrayStream:
+    """The same for a table, which a single column is not."""
+    data = obj if isinstance(obj, ArrayStream) else array(obj, copy=copy, stream=stream)
+    require_columns(data.schema)
+    return take_stream_with_bits(data, None, None)
+
+
 def on_host(data: Any, what: str) -> Any:
     """Return an Array or an ArrayStream that the host can read."""
     if not isinstance(data, ArrayStream):

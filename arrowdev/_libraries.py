@@ -33,7 +33,7 @@ from arrowdev._given import (
     take_each,
     take_for_old_capsules,
     take_row_major,
-    take_stream_with_bits,
+    take_stream_of_columns,
     take_without_negative_strides,
     with_bits,
 )
@@ -583,7 +583,15 @@ def _by_geopandas(name: str, take: Take) -> _Constructor:
         if copy is False:
             raise cannot_promise("geopandas")
         data = on_host(take(obj, copy, stream), f"a geopandas.{name}")
-        return getattr(geopandas, name).from_arrow(data)
+        try:
+            return getattr(geopandas, name).from_arrow(data)
+        except ValueError as error:
+            raise exchange_error(
+                f"geopandas makes no {name} of {data.schema} (ValueError: {error})",
+                reason="target",
+                hint="geopandas.GeoSeries.from_wkb(x), .from_wkt(x) and .from_xy(x, y) make "
+                "geometries of columns",
+            ) from error
 
     return constructor
 
@@ -767,6 +775,6 @@ FUNCTIONS: dict[tuple[str, str], tuple[str, Callable[[Any, Any], Any], Kind, Mak
         "datafusion.SessionContext.from_arrow",
         lambda library, given: library.SessionContext().from_arrow(given),
         "stream",
-        take_stream_with_bits,
+        take_stream_of_columns,
     ),
 }

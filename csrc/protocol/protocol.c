@@ -488,6 +488,38 @@ ad_import_hint(PyObject *object)
     return "";
 }
 
+/* The same for the datasets and groups of zarr and h5py. array_stream() reads
+ * the rows of a dataset. */
+static const char *
+hint_of_dataset(PyObject *object)
+{
+    return has_method(object, "nchunks") || has_method(object, "read_direct")
+               ? "; read a dataset as a whole, as in arrowdev.array(x[...])"
+           : has_method(object, "require_group")
+               ? "; it is a group, read one of its arrays: "
+                 "arrowdev.array(x[name][...])"
+               : "";
+}
+
+/* The name of a class with its module, as in "zarr.core.array.Array": a new
+ * reference, or NULL with an exception. */
+static PyObject *
+full_name(PyTypeObject *type)
+{
+    Py_INCREF(type); /* code of a metaclass may change the object's class */
+    PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
+    PyErr_Clear();
+    bool is_full = module == NULL || !PyUnicode_Check(module) ||
+                   PyUnicode_CompareWithASCIIString(module, "builtins") == 0 ||
+                   strchr(type->tp_name, '.') != NULL;
+    PyObject *name =
+        is_full ? PyUnicode_FromFormat("%.200s", type->tp_name)
+                : PyUnicode_FromFormat("%.200U.%.200s", module, type->tp_name);
+    Py_XDECREF(module);
+    Py_DECREF(type);
+    return name;
+}
+
 /* TypeError that names the protocols in `among`. */
 static void
 fail_without_protocol(PyObject *object, uint32_t among)
@@ -508,14 +540,32 @@ fail_without_protocol(PyObject *object, uint32_t among)
         }
     }
     bool is_class = PyType_Check(object);
-    const PyTypeObject *named =
-        is_class ? (const PyTypeObject *)object : Py_TYPE(object);
-    PyErr_Format(PyExc_TypeError,
-                 "%s%.200s speaks none of the protocols%s (tried: %U)",
-                 is_class ? "the class " : "", named->tp_name,
-                 ad_import_hint(object), names);
+    const char *hint = ad_import_hint(object);
+    if (hint[0] == '\0') {
+        hint = hint_of_dataset(object);
+    }
+    PyObject *name =
+        full_name(is_class ? (PyTypeObject *)object : Py_TYPE(object));
+    if (name != NULL) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s%U speaks none of the protocols%s (tried: %U)",
+                     is_class ? "the class " : "", name, hint, names);
+        Py_DECREF(name);
+    }
     Py_XDECREF(names);
 }
+
+/* What to do with an object of a class (NULL: any class of the module) whose
+ * protocols all refuse. */
+static const struct {
+    const char *module;
+    const char *class;
+    const char *hint;
+} refused_hints[] = {
+    {"torch", "NestedTensor", "arrowdev.array(x) is a column of its lists"},
+    {"geopandas", NULL, "pass x.to_arrow()"},
+    {"datafusion", "RecordBatch", "pass x.to_pyarrow()"},
+};
 
 /* What to do with an object whose protocols all refuse, or NULL. torch itself
  * asks for a report where a nested tensor is strided. */
@@ -523,8 +573,12 @@ static const char *
 hint_of_refused(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
-    if (ad_is_subclass(type, "torch", "NestedTensor")) {
-        return "arrowdev.array(x) is a column of its lists";
+    for (size_t i = 0; i < sizeof(refused_hints) / sizeof(*refused_hints);
+         i++) {
+        if (ad_is_subclass(type, refused_hints[i].module,
+                           refused_hints[i].class)) {
+            return refused_hints[i].hint;
+        }
     }
     if (!ad_is_subclass(type, "torch", "Tensor")) {
         return NULL;
@@ -542,10 +596,14 @@ PyObject *
 ad_refusals_raise(ad_state *state, ad_refusals *tried, PyObject *object)
 {
     const char *hint = hint_of_refused(object);
-    ad_py_restore_exception(tried->first);
-    tried->first = NULL;
-    ad_raise_exchange(state, "refused", hint, "%.200s cannot be imported: %U",
-                      Py_TYPE(object)->tp_name, tried->text);
+    PyObject *name = full_name(Py_TYPE(object));
+    if (name != NULL) {
+        ad_py_restore_exception(tried->first);
+        tried->first = NULL;
+        ad_raise_exchange(state, "refused", hint, "%U cannot be imported: %U",
+                          name, tried->text);
+        Py_DECREF(name);
+    }
     ad_refusals_clear(tried);
     return NULL;
 }

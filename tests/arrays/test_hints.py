@@ -677,6 +677,41 @@ def test_methods_of_foreign_classes(methods, hint):
     type_error(lambda: ad.array(x), f"; {hint} (tried")
 
 
+def test_class_is_named_with_its_module():
+    for x, name in ((5, "int"), (pl.LazyFrame(), "polars.lazyframe.frame.LazyFrame")):
+        error = error_of(TypeError, lambda x=x: ad.array(x))
+        assert str(error).startswith(f"{name} speaks none of the protocols")
+    nameless = type("Nameless", (), {"__module__": None})
+    assert str(error_of(TypeError, lambda: ad.array(nameless()))).startswith(
+        "Nameless speaks none"
+    )
+
+
+@pytest.mark.parametrize("method", ["nchunks", "read_direct"])  # zarr, h5py
+def test_dataset_of_a_file(method):
+    class Dataset:
+        def __getitem__(self, key):
+            return np.ones((2, 3))[key]
+
+    setattr(Dataset, method, None)
+    x = Dataset()
+    for take in (ad.array, ad.tensor):
+        type_error(
+            lambda take=take: take(x),
+            "; read a dataset as a whole, as in arrowdev.array(x[...]) (",
+        )
+    assert len(ad.array(x[...])) == 2
+    assert [len(row) for row in ad.array_stream(x)] == [3, 3]
+
+
+def test_group_of_datasets():
+    x = type(
+        "Group", (), {"require_group": None, "__getitem__": lambda self, name: np.arange(2)}
+    )()
+    type_error(lambda: ad.array(x), "; it is a group, read one of its arrays: arrowdev.array(x[n")
+    assert ad.array(x["a"][...]).to_pylist() == [0, 1]
+
+
 def test_connection_of_duckdb():
     x = duckdb.connect()
     for take in (ad.array, ad.array_stream):
@@ -705,7 +740,9 @@ def test_none_and_classes():
         for take in (ad.array, ad.tensor, ad.record_batch):
             type_error(lambda x=x, take=take: take(x), "; it is a class, not an instance of it")
         type_error(lambda x=x: ad.array_stream(x), "; it is a class, not an instance of it")
-    type_error(lambda: ad.array(pl.DataFrame), "the class DataFrame speaks none")
+    type_error(
+        lambda: ad.array(pl.DataFrame), "the class polars.dataframe.frame.DataFrame speaks none"
+    )
     assert ad.array(np.arange(2)).to_pylist() == [0, 1]
 
 
@@ -953,3 +990,32 @@ def test_column_in_place_of_a_batch():
     assert ad.record_batch({"a": x})["a"].to_pylist() == [0, 1, 2]
     type_error(lambda: ad.record_batch([x]), "needs names=, one per column")
     assert ad.record_batch([x], names=["a"])["a"].to_pylist() == [0, 1, 2]
+
+
+def test_batches_in_place_of_columns():
+    x = [pa.record_batch({"a": [1]}), pa.record_batch({"a": [2]})]
+    frames = pl.DataFrame({"a": [1]}), pd.DataFrame({"a": [1]}), pa.table({"a": [1]})
+    for batches in (x, list(map(ad.record_batch, x)), frames):
+        type_error(
+            lambda batches=batches: ad.record_batch(batches),
+            "no name of its own; arrowdev.array_stream(x) takes batches",
+        )
+        assert ad.array_stream(batches).schema.children[0].name == "a"
+    assert ad.array_stream(x).read_all()["a"].to_pylist() == [1, 2]
+    error = error_of(TypeError, lambda: ad.record_batch([np.arange(2)]))
+    assert str(error).endswith("has no name of its own")
+
+
+def test_class_that_nothing_makes():
+    class Image:
+        @classmethod
+        def fromarray(cls, x):
+            return cls()
+
+    type_error(
+        lambda: ad.convert(np.arange(2), Image),
+        "function of the library that makes one (its constructor, from...())",
+        "arrowdev.register_target()",
+    )
+    ad.register_target(Image, Image.fromarray)
+    assert isinstance(ad.convert(np.arange(2), Image), Image)

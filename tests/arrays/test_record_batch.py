@@ -203,10 +203,10 @@ def test_columns_without_names():
     for column in unnamed:
         with pytest.raises(TypeError) as info:
             ad.record_batch([named, column])
-        assert "a sequence of columns needs names=, one per column; column 1, a " in str(
+        assert "a sequence of columns needs names=, one per column; column 1 of type " in str(
             info.value
         )
-        assert str(info.value).endswith(", has no name of its own")
+        assert str(info.value).endswith(" has no name of its own")
         assert len(ad.record_batch([named, column], names=["a", "b"])) == 1
     with pytest.raises(TypeError, match=r"needs names=, one per column$"):
         ad.record_batch([])

@@ -103,7 +103,21 @@ def test_datafusion():
         with pytest.raises(ad.ExchangeError) as info:
             ad.array(part)
         assert isinstance(info.value.__cause__, AttributeError)  # DataFusion 55
+        assert info.value.hint == "pass x.to_pyarrow()"
         assert rows(part.to_pyarrow()) == expected()
+
+
+def test_class_of_datafusion():
+    datafusion = pytest.importorskip("datafusion")
+    ours, cls = batch(), datafusion.DataFrame
+    assert same_memory(ad.convert(ours, cls), ours)
+    assert ad.convert(stream(), cls).count() == 6
+    column = np.array(ROWS["a"])
+    for one in (ad.array(column), ad.tensor(column), ad.array_stream([column])):
+        with pytest.raises(ad.ExchangeError) as info:
+            one.into(cls)
+        assert info.value.hint == 'name the column: arrowdev.record_batch({"name": x})'
+    assert ad.convert(ad.record_batch({"name": column}), cls).count() == 3
 
 
 def test_daft():

@@ -51,9 +51,27 @@ def test_series(frame):
 def test_frame_itself_raises(frame):
     """It inherits the method of pandas, which fails: docs/upstream."""
     for x in (frame, frame.geometry):
-        with pytest.raises(ad.ExchangeError) as info:
-            ad.array(x)
-        assert info.value.reason == "refused"
+        for take in (ad.array, ad.array_stream):
+            error = refusal(lambda x=x, take=take: take(x))
+            assert (error.reason, error.hint) == ("refused", "pass x.to_arrow()")
+        assert len(ad.array(x.to_arrow())) == 2
+
+
+def test_columns_without_a_geometry(frame):
+    cls, geometry = type(frame.geometry), frame.geometry
+    wkb, wkt = (
+        ad.array(pa.array(texts, from_pandas=True))
+        for texts in (geometry.to_wkb(), geometry.to_wkt())
+    )
+    for column in (wkb, wkt, ad.array(np.arange(2.0))):
+        error = refusal(lambda column=column: ad.convert(column, cls))
+        assert error.reason == "target"
+        assert "GeoSeries.from_wkb(x), .from_wkt(x) and .from_xy(x, y)" in error.hint
+    assert "from_wkb" in refusal(lambda: ad.record_batch({"g": wkb}).into(type(frame))).hint
+    for back in (cls.from_wkb(wkb, crs=frame.crs), cls.from_wkt(wkt, crs=frame.crs)):
+        assert back.equals(geometry)
+    x, y = ad.array(np.array([1.0])), ad.array(np.array([2.0]))
+    assert cls.from_xy(x, y, crs=frame.crs).equals(geometry[:1])
 
 
 def test_files(frame, tmp_path):

@@ -49,7 +49,7 @@ def test_xgboost():
 def test_lightgbm():
     lightgbm = pytest.importorskip("lightgbm")
     options = {"min_data_in_leaf": 1, "min_data_in_bin": 1, "verbose": -1}
-    for data in (ad.tensor(X), pa.table(columns())):
+    for data in (np.asarray(ad.tensor(X)), pa.table(columns())):
         x = lightgbm.Dataset(data, label=np.asarray(ad.tensor(Y)), params=options).construct()
         assert (x.num_data(), x.num_feature()) == (6, 2)
         assert x.get_label().tolist() == Y.astype("f4").tolist()

@@ -267,8 +267,11 @@ def test_h5py(tmp_path):
         assert dataset[...].tolist() == data.tolist()
         read = dataset[...]
         assert ad.tensor(read, copy=False).data_ptr == address(read)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"h5py.*; read a dataset as a whole"):
             ad.tensor(dataset)
+        with pytest.raises(TypeError, match=r"h5py.*arrowdev.array\(x\[name\]\[...\]\)"):
+            ad.array(file)
+        assert ad.array(file["x"][...]).to_pylist() == data.tolist()
         flat = file.create_dataset("y", data=ad.array(numbers()))
         assert refusal(lambda: next(ad.array_stream(flat))).hint.startswith("read a dataset as a")
 
@@ -282,8 +285,14 @@ def test_zarr():
         [0, 1, 2],
         [3, 4, 5],
     ]
-    with pytest.raises(TypeError):
-        ad.tensor(x)
+    for take in (ad.tensor, ad.array):
+        with pytest.raises(
+            TypeError, match=r"^zarr\.core\.array\.Array .*; read a dataset as a w"
+        ):
+            take(x)
+    with pytest.raises(TypeError, match=r"zarr.*arrowdev.array\(x\[name\]\[...\]\)"):
+        ad.array(zarr.group())
+    assert [row.to_pylist() for row in ad.array_stream(x)] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_xarray():

@@ -206,7 +206,9 @@ def test_type_error_after_retry_is_a_refusal():
 def test_all_refuse():
     names = ORDER[:-1]
     source = offering(names, refusing=names)
-    with pytest.raises(ad.ExchangeError, match=r"^Many cannot be imported: ") as info:
+    with pytest.raises(
+        ad.ExchangeError, match=r"^test_precedence.Many cannot be imported: "
+    ) as info:
         ad.array(source)
     error = info.value
     assert error.reason == "refused"

@@ -362,6 +362,21 @@ own_name(ad_state *state, PyObject *column)
     return name;
 }
 
+/* Whether an object has columns itself, as batches and frames have. */
+static bool
+is_batch(ad_state *state, PyObject *object)
+{
+    if (ad_is_array(state, object)) {
+        const char *format = ad_array_of(object)->schema.node->format;
+        return strcmp(format, "+s") == 0;
+    }
+    PyObject *columns =
+        PyObject_GetAttrString((PyObject *)Py_TYPE(object), "columns");
+    PyErr_Clear();
+    Py_XDECREF(columns);
+    return columns != NULL;
+}
+
 /* Read a sequence of columns that all have names. */
 static int
 read_series(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
@@ -381,8 +396,11 @@ read_series(ad_state *state, PyObject *sequence, ad_copy copy, columns *c)
         if (name == Py_None) {
             PyErr_Format(PyExc_TypeError,
                          "a sequence of columns needs names=, one per column; "
-                         "column %zd, a %.200s, has no name of its own",
-                         i, Py_TYPE(column)->tp_name);
+                         "column %zd of type %.200s has no name of its own%s",
+                         i, Py_TYPE(column)->tp_name,
+                         is_batch(state, column)
+                             ? "; arrowdev.array_stream(x) takes batches"
+                             : "");
             Py_CLEAR(name);
         }
         result = name != NULL ? PyList_Append(names, name) : -1;
