@@ -60,6 +60,7 @@ __all__ = [
     "ExchangeError",
     "InvalidArrowError",
     "Schema",
+    "Shared",
     "Tensor",
     "__version__",
     "aio",
@@ -67,6 +68,7 @@ __all__ = [
     "array_stream",
     "as_device",
     "as_host",
+    "attach",
     "concat",
     "concat_streams",
     "convert",
@@ -78,11 +80,28 @@ __all__ = [
     "record_batch",
     "register_target",
     "schema",
+    "share",
+    "sharing",
     "tensor",
     "unpickle_on",
     "use_stream",
     "validate",
 ]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from arrowdev._share import Shared, attach, share, sharing
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs sockets when it is first used."""
+    if name not in ("Shared", "attach", "share", "sharing"):
+        raise AttributeError(f"module 'arrowdev' has no attribute {name!r}")
+    from arrowdev import _share
+
+    found = globals()[name] = getattr(_share, name)
+    return found
+
 
 if _os.environ.get("ARROWDEV_LOG"):
     from arrowdev._log import read_environment as _read_environment

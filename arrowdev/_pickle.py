@@ -17,6 +17,7 @@ from arrowdev._unpickle_on import current_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, SupportsIndex, TypeVar
 
     from arrowdev._core import Tensor
@@ -28,6 +29,9 @@ FORMAT = 1
 
 # Device memory is copied through memory to which the runtime copies directly.
 _PINNED = {DeviceType.CUDA: DeviceType.CUDA_HOST, DeviceType.ROCM: DeviceType.ROCM_HOST}
+
+# What returns a text in place of the data, while sharing() is on (_share.py).
+share_once: Callable[[Any], str] | None = None
 
 # --- pickling ------------------------------------------------------------------------------------
 
@@ -78,6 +82,8 @@ def reduce(value: Any, protocol: int) -> tuple[Any, ...]:
     if type(value) is Schema:
         return load_schema, (FORMAT, _core._schema_parts(value))
     host, device = _on_host(value)
+    if share_once is not None:
+        return load_shared, (FORMAT, share_once(host), device)
     parts = _core._parts(host)
     if type(value) is Array:
         schema, numbers, buffers = parts
@@ -136,6 +142,13 @@ def load_schema(version: int, parts: Any) -> Schema:
         return _core._schema_of_parts(parts)
     except (TypeError, OverflowError) as error:
         raise _damaged(error) from error
+
+
+def load_shared(version: int, text: str, device: tuple[int, int] | None) -> Any:
+    from arrowdev._share import attach
+
+    _check(version)
+    return _placed(attach(text), device)
 
 
 def load_array(

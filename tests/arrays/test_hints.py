@@ -431,6 +431,14 @@ def test_stream(device):
         assert ad.array(x, stream=stream).to("cpu").to_pylist() == [0, 1, 2]
 
 
+def test_share():
+    """The hint is followed: the Shared is kept."""
+    hint = hint_of("share", lambda: ad.attach(str(ad.share(b"abc"))))
+    assert hint == "keep the Shared until the others have attached"
+    shared = ad.share(b"abc")
+    assert bytes(ad.attach(str(shared))) == b"abc"
+
+
 def test_strides():
     x = np.zeros((2, 4))[:, ::2]
     hint = hint_of("strides", lambda: ad.array(x, copy=False))

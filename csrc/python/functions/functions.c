@@ -599,6 +599,18 @@ PyMethodDef ad_module_functions[] = {
     {"_schema_parts", ad_function_schema_parts, METH_O,
      "What _pickle.py pickles of a Schema."},
     {"_schema_of_parts", ad_function_schema_of_parts, METH_O, NULL},
+    {"_copy_to_file", ad_function_copy_to_file, METH_O,
+     "A Buffer over a new memory file with the bytes of Buffers, each at the\n"
+     "next multiple of 64 bytes. For _share.py, like those below."},
+    {"_find_file", ad_function_find_file, METH_O,
+     "Where a Buffer lies in a memory file: (address of the file's memory,\n"
+     "offset, size of the file, is it writable); None: in no memory file."},
+    {"_map_file", ad_function_map_file, METH_VARARGS, NULL},
+    {"_slice_buffer", ad_function_slice_buffer, METH_VARARGS, NULL},
+    {"_publish", ad_function_publish, METH_VARARGS, NULL},
+    {"_unpublish", ad_function_unpublish, METH_O, "Let nobody else attach."},
+    {"_published_state", ad_function_published_state, METH_O,
+     "(can others attach, number of open connections)"},
     {"_async_consumer", ad_function_async_consumer, METH_VARARGS, NULL},
     {"_async_producer", ad_function_async_producer, METH_O, NULL},
     {NULL, NULL, 0, NULL},

@@ -66,6 +66,20 @@ PyObject *ad_function_tensor_of_parts(PyObject *module, PyObject *args);
 PyObject *ad_function_schema_parts(PyObject *module, PyObject *value);
 PyObject *ad_function_schema_of_parts(PyObject *module, PyObject *parts);
 
+/* --- shared memory ------------------------------------------------------- */
+
+/* A Buffer of `nbytes` zeros in a memory file, or NULL with an exception. */
+PyObject *ad_memory_file_buffer(ad_state *state, int64_t nbytes);
+
+/* For _share.py. */
+PyObject *ad_function_copy_to_file(PyObject *module, PyObject *buffers);
+PyObject *ad_function_find_file(PyObject *module, PyObject *object);
+PyObject *ad_function_map_file(PyObject *module, PyObject *args);
+PyObject *ad_function_slice_buffer(PyObject *module, PyObject *args);
+PyObject *ad_function_publish(PyObject *module, PyObject *args);
+PyObject *ad_function_unpublish(PyObject *module, PyObject *capsule);
+PyObject *ad_function_published_state(PyObject *module, PyObject *capsule);
+
 /* Put the table of arrowdev.h into the module. Returns 0, or -1 with an
  * exception. */
 int ad_c_api_init(PyObject *module);

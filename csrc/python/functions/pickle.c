@@ -370,12 +370,31 @@ typedef struct pickled {
     bool readonly;
 } pickled;
 
+/* Own memory that is ready needs no Py_buffer, and no GIL when it is
+ * released. */
+static bool
+is_ready_buffer(ad_state *state, PyObject *item)
+{
+    return Py_TYPE(item) == (PyTypeObject *)state->buffer_type &&
+           ad_memory_of(item)->device.type == AD_CPU.type &&
+           ad_memory_of(item)->sync == NULL &&
+           !(ad_tensor_of(item)->flags & AD_TENSOR_SIZE_UNKNOWN);
+}
+
 static int
-read_memory(PyObject *item, pickled *out)
+read_memory(ad_state *state, PyObject *item, pickled *out)
 {
     const Py_buffer *view;
     *out = (pickled){0};
     if (item == Py_None) {
+        return 0;
+    }
+    if (is_ready_buffer(state, item)) {
+        const ad_tensor *tensor = ad_tensor_of(item);
+        out->owner = ad_owner_ref(tensor->memory.owner);
+        out->nbytes = ad_tensor_size(tensor);
+        out->data = out->nbytes > 0 ? ad_tensor_address(tensor) : zeros;
+        out->readonly = tensor->memory.readonly;
         return 0;
     }
     out->owner = ad_py_owner_of_buffer(item, PyBUF_SIMPLE, &view);
@@ -535,7 +554,8 @@ build_array(reading *self, ad_schema schema, ad_array *out, ad_error *err)
 
 /* Reads the tuples of numbers and buffers. 0, or -1 with an exception. */
 static int
-read_tuples(PyObject *numbers, PyObject *buffers, reading *out)
+read_tuples(ad_state *state, PyObject *numbers, PyObject *buffers,
+            reading *out)
 {
     size_t n_numbers = (size_t)PyTuple_GET_SIZE(numbers);
     size_t n_buffers = (size_t)PyTuple_GET_SIZE(buffers);
@@ -554,7 +574,7 @@ read_tuples(PyObject *numbers, PyObject *buffers, reading *out)
     out->n_numbers = n_numbers;
     for (size_t i = 0; i < n_buffers; i++) {
         PyObject *item = PyTuple_GET_ITEM(buffers, (Py_ssize_t)i);
-        if (read_memory(item, &out->buffers[i]) < 0) {
+        if (read_memory(state, item, &out->buffers[i]) < 0) {
             return -1;
         }
         out->n_buffers = i + 1;
@@ -577,7 +597,7 @@ ad_function_array_of_parts(PyObject *module, PyObject *args)
         schema_of_parts(state, parts, &schema) < 0) {
         return NULL;
     }
-    if (read_tuples(numbers, buffers, &self) == 0) {
+    if (read_tuples(state, numbers, buffers, &self) == 0) {
         result = build_array(&self, schema, &array, &err) == AD_OK
                      ? ad_array_object_new(state, &array)
                      : ad_raise(state, &err);
@@ -649,7 +669,7 @@ ad_function_tensor_of_parts(PyObject *module, PyObject *args)
                             dtype);
     }
     if ((descriptor.ndim = ad_parse_dims(dims, "shape", shape)) < 0 ||
-        read_memory(item, &block) < 0) {
+        read_memory(state, item, &block) < 0) {
         return NULL;
     }
     descriptor.data = (void *)block.data;

@@ -142,14 +142,28 @@ static const ad_signature empty_signature = {
     .function = "Device.empty()",
     .n_positional = 1,
     .n_required = 1,
-    AD_PARAMETER_NAMES(AD_STR_nbytes, AD_STR_stream),
+    AD_PARAMETER_NAMES(AD_STR_nbytes, AD_STR_stream, AD_STR_shared),
 };
+
+/* Memory that another process can map, see share/. */
+static PyObject *
+shared_empty(ad_state *state, ad_device device, int64_t nbytes)
+{
+    ad_error err;
+    if (ad_device_equal(device, AD_CPU)) {
+        return ad_memory_file_buffer(state, nbytes);
+    }
+    ad_fail_on(&err, device, "device", "leave shared=True out",
+               "only memory of the host can be shared with another process");
+    return ad_raise(state, &err);
+}
 
 static PyObject *
 device_empty(ad_state *state, PyObject *self, PyObject *const *values)
 {
     ad_device device = device_of(self);
     ad_stream_ref choice;
+    bool is_shared = false;
     ad_error err;
     block made;
     if (PyBool_Check(values[0])) {
@@ -164,8 +178,13 @@ device_empty(ad_state *state, PyObject *self, PyObject *const *values)
         return PyErr_Format(PyExc_ValueError,
                             "nbytes must not be negative, found %lld", nbytes);
     }
-    if (ad_read_stream(state, values[1], device, NULL, &choice) < 0) {
+    if (ad_parse_bool(values[2], "shared", &is_shared) < 0 ||
+        ad_read_stream(state, values[1], device, NULL, &choice) < 0) {
         return NULL;
+    }
+    if (is_shared) {
+        ad_stream_ref_clear(&choice);
+        return shared_empty(state, device, nbytes);
     }
     ad_status status =
         ad_device_equal(device, AD_CPU)
@@ -210,11 +229,14 @@ device_synchronize(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef device_methods[] = {
     {"empty", AD_METHOD(call_device_empty),
-     "empty($self, nbytes, *, stream=None)\n--\n\n"
+     "empty($self, nbytes, *, stream=None, shared=False)\n--\n\n"
      "A Buffer of `nbytes` bytes of uninitialized memory on this device, for\n"
-     "use on `stream` (default: that of use_stream(), else arrowdev's own).\n\n"
+     "use on `stream` (default: that of use_stream(), else arrowdev's own).\n"
+     "`shared`: zeros in a memory file, which share() hands on without a "
+     "copy.\n\n"
      "Raises ValueError for nbytes < 0, MemoryError if the device has too\n"
-     "little memory left, ExchangeError if the device has no runtime, and\n"
+     "little memory left, ExchangeError if the device has no runtime or cannot\n"
+     "share memory, and\n"
      "DeviceError if the runtime fails.\n\n"
      "Returns\n-------\nBuffer\n\n"
      "Examples\n--------\n"

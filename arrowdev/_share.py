@@ -1,0 +1,563 @@
+"""Arrays in other processes of this machine: share() and attach().
+
+The core has memory files, and a thread that hands their descriptors to processes of the same
+user that know a token. Here is what goes with them: the description of an array, as a pickle has
+it, in JSON, which runs no code when it is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import socket
+import struct
+import zlib
+
+from arrowdev import _core, _pickle
+from arrowdev._core import Array, ArrayStream, Buffer, DeviceType, InvalidArrowError, Tensor
+from arrowdev._errors import exchange_error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import CapsuleType, Self
+
+    from arrowdev._core import ExchangeError
+
+# The first word of a text, with the version of texts, messages and descriptions.
+_PREFIX = "arrowdev1"
+_TIMEOUT = 5.0  # seconds, for an answer of the other process
+_MAX_FILES = 250  # of one message
+_MAX_MESSAGE = 59_000  # bytes
+_ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL = 1, 2, 3
+_READONLY = 1  # among the flags of a tensor's parts; the mapping says it here
+_CLOSE_ON_EXEC = 0x40000000  # MSG_CMSG_CLOEXEC
+
+
+def _failed(message: str, hint: str) -> ExchangeError:
+    return exchange_error(message, reason="share", hint=hint)
+
+
+@functools.lru_cache(1)
+def _network_of(_: int) -> str:
+    """A short name of what the sockets of this process reach: this machine, up to a reboot."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read()
+    network = os.stat("/proc/self/ns/net").st_ino
+    return f"{zlib.crc32(f'{boot} {network}'.encode()):08x}"
+
+
+# --- share() -------------------------------------------------------------------------------------
+
+
+class Shared:
+    """Memory that other processes of this machine can attach to. :func:`share` makes it.
+
+    ``str(shared)`` is the text for :func:`attach`. Whoever has it can read the memory, if it is a
+    process of the same user. The memory stays as long as a process uses it.
+
+    Attributes
+    ----------
+    how : tuple of str
+        How each allocation goes: "memory file", or "copied into a memory file".
+    """
+
+    __slots__ = ("__weakref__", "_published", "_text", "how")
+
+    def __init__(self, published: CapsuleType, text: str, how: tuple[str, ...]) -> None:
+        self._published = published
+        self._text = text
+        self.how = how
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        is_open, users = _core._published_state(self._published)
+        state = "open" if is_open else "closed"
+        return f"<arrowdev.Shared, {state}, attached {users} times>"
+
+    def close(self) -> None:
+        """Let nobody else attach. Who has attached goes on, and so does the memory."""
+        _core._unpublish(self._published)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (self._text,)
+
+
+def share(
+    x: Any, *, uses: int | None = None, writable: bool = False, copy: bool | None = None
+) -> Shared:
+    """Let other processes of this machine use the memory of an array.
+
+    Memory of ``Device.empty(..., shared=True)``, and of what :func:`attach` returned, goes
+    without a copy. All other memory is copied once, into a memory file.
+
+    Parameters
+    ----------
+    x : object
+        Whatever ``array()`` or ``tensor()`` takes, in host memory.
+    uses : int, optional
+        How many times the memory can be attached to. By default any number of times.
+    writable : bool, default False
+        Whether those who attach may write to the memory.
+    copy : bool, optional
+        False: never copy. True: always, so that later changes of `x` are not seen.
+
+    Returns
+    -------
+    Shared
+        Keep it until the others have attached.
+
+    Raises
+    ------
+    ExchangeError
+        The memory is on a device, needs a copy that was ruled out, or is flagged read-only and
+        `writable` is true; or descriptors have run out.
+    TypeError
+        `x` is a stream, or has no protocol.
+    ValueError
+        `uses` is less than 1.
+
+    Examples
+    --------
+    >>> shared = ad.share(b"abc")
+    >>> bytes(ad.attach(str(shared)))
+    b'abc'
+    """
+    if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int)):
+        raise TypeError(f"uses must be an int or None, not {type(uses).__name__}")
+    if uses is not None and not 1 <= uses < 2**63:
+        raise ValueError(f"uses must be at least 1, not {uses}")
+    value = _importable(x)
+    if value.device_type != DeviceType.CPU:
+        raise exchange_error(
+            f"memory of {value.device} cannot be shared with another process",
+            reason="device",
+            hint='copy it to the host: arrowdev.share(x.to("cpu"))',
+            device=value.device,
+        )
+    schema, numbers, buffers = _parts(value)
+    files, sizes, rows, how = _files_of(buffers, writable, copy)
+    keep = value if "memory file" in how else None
+    message = json.dumps(
+        [type(value).__name__, bool(writable), sizes, schema, numbers, rows], separators=(",", ":")
+    ).encode("ascii")
+    if len(message) > _MAX_MESSAGE:
+        text = _core.device("cpu").empty(len(message), shared=True)
+        memoryview(text)[:] = message
+        files.append(text)
+        message = json.dumps(len(message)).encode("ascii")
+    try:
+        published, server, token = _core._publish(
+            tuple(files), writable, message, keep, -1 if uses is None else uses
+        )
+    except OSError as error:
+        raise _failed_call("a descriptor of a memory file", error) from error
+    name = server[len("arrowdev") :]
+    text_ = "-".join((_PREFIX, _network_of(os.getpid()), name, token.hex()))
+    return Shared(published, text_, how)
+
+
+def _importable(x: Any) -> Any:
+    """The Array, Tensor or Buffer of an object: a Tensor if it has dimensions."""
+    if isinstance(x, (Array, Tensor, Buffer)):
+        return x
+    if isinstance(x, ArrayStream):
+        raise TypeError("a stream cannot be shared; share each batch, or x.read_all()")
+    names = _core.protocols(x)
+    if any("arrow" in name for name in names):
+        return _core.array(x)
+    try:
+        return _core.tensor(x)
+    except _core.ExchangeError:
+        return _core.array(x)
+
+
+def _parts(value: Any) -> tuple[str, list[Any], list[Buffer | None]]:
+    """The type and the numbers of the description, and the memory."""
+    parts = _core._parts(value)
+    if isinstance(value, Array):
+        schema, numbers, buffers = parts
+        return json.dumps(schema, default=_decoded), list(numbers), list(buffers)
+    dtype, shape, order, flags, buffer = parts
+    return dtype, [shape, order, flags & ~_READONLY], [buffer]
+
+
+def _decoded(data: Any) -> str:
+    return bytes(data).decode("latin-1")
+
+
+def _files_of(
+    buffers: list[Buffer | None], writable: bool, copy: bool | None
+) -> tuple[list[Buffer], list[int], list[Any], tuple[str, ...]]:
+    """Where the buffers lie.
+
+    A Buffer in each memory file; the sizes of these files; (file, offset, nbytes) of each buffer,
+    None for one that is not there; how each file is made.
+    """
+    files: list[Buffer] = []
+    sizes: list[int] = []
+    numbers: dict[int, int] = {}  # of the files, by address
+    rows: list[Any] = [None] * len(buffers)
+    others: list[tuple[int, Buffer]] = []
+    for i, buffer in enumerate(buffers):
+        if buffer is None:
+            continue
+        found = _core._find_file(buffer) if buffer.nbytes and not copy else None
+        if found is None:
+            others.append((i, buffer))
+            continue
+        address, offset, nbytes, is_writable = found
+        if writable and (buffer.readonly or not is_writable):
+            raise exchange_error(
+                "the memory is read-only here, and others cannot be allowed to write to it",
+                reason="readonly",
+                hint="share a copy: copy=True",
+            )
+        if address not in numbers:
+            numbers[address] = len(files)
+            files.append(buffer)
+            sizes.append(nbytes)
+        rows[i] = numbers[address], offset, buffer.nbytes
+    if len(files) >= _MAX_FILES:
+        return _files_of(buffers, writable, True)
+    how = ("memory file",) * len(files)
+    offset = 0
+    for i, buffer in others:
+        nbytes = buffer.nbytes or 0
+        rows[i] = len(files), offset, nbytes
+        offset += -(-nbytes // 64) * 64
+    if offset:
+        files.append(_copied([buffer for _, buffer in others], copy))
+        sizes.append(offset)
+        how += ("copied into a memory file",)
+    return files, sizes, rows, how
+
+
+def _copied(buffers: list[Buffer], copy: bool | None) -> Buffer:
+    nbytes = sum(buffer.nbytes or 0 for buffer in buffers)
+    if copy is False:
+        raise exchange_error(
+            f"the memory lies in no file, and {nbytes} bytes would have to be copied into one",
+            reason="copy",
+            hint='allocate it by arrowdev.device("cpu").empty(nbytes, shared=True), or leave '
+            "copy=False out",
+        )
+    _core._log(f"share: copied {nbytes} bytes into a memory file")
+    return _core._copy_to_file(tuple(buffers))
+
+
+# --- pickles -------------------------------------------------------------------------------------
+
+
+class _Sharing:
+    """What :func:`sharing` returns: a context manager that sets back what was before."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self, before: bool) -> None:
+        self._before = before
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *args: object) -> None:
+        sharing(self._before)
+
+
+# What was pickled and not attached to yet.
+_waiting: list[Shared] = []
+
+
+def sharing(on: bool = True) -> _Sharing:
+    """Let pickles of Array, Tensor and Buffer hold the text of :func:`share` in place of the data.
+
+    That is for processes of this machine: ``multiprocessing``, ``concurrent.futures``, and Ray or
+    Dask on one host. A pickle can be loaded once. Until then, the data stay in memory files of
+    this process, also if the pickle is never loaded.
+
+    Parameters
+    ----------
+    on : bool, default True
+        Whether the pickles of this process are made like that from now on.
+
+    Returns
+    -------
+    context manager
+        Sets back, at the end of a ``with`` block, what was before.
+
+    Examples
+    --------
+    >>> import pickle
+    >>> with ad.sharing():
+    ...     data = pickle.dumps(ad.array(bytes(1_000_000)))
+    >>> len(data) < 300, len(pickle.loads(data))
+    (True, 1000000)
+    """
+    if not isinstance(on, bool):
+        raise TypeError(f"on must be a bool, not {type(on).__name__}")
+    before = _pickle.share_once is not None
+    _pickle.share_once = _share_once if on else None
+    return _Sharing(before)
+
+
+def _share_once(value: Array | Tensor | Buffer) -> str:
+    shared = share(value, uses=1)
+    waiting = [each for each in _waiting if _core._published_state(each._published)[0]]
+    _waiting[:] = [*waiting, shared]
+    return str(shared)
+
+
+# --- attach() ------------------------------------------------------------------------------------
+
+
+def attach(text: str | Shared, *, device: object = None, stream: object = None) -> Any:
+    """Return what another process of this machine has shared.
+
+    The result is in the memory of the other process, which stays as long as a view of it lives,
+    also if the other process ends.
+
+    Parameters
+    ----------
+    text : str or Shared
+        ``str()`` of what :func:`share` returned.
+    device, stream : optional
+        Where to copy it, and on which stream, as of ``to()``.
+
+    Returns
+    -------
+    Array, Tensor or Buffer
+        As was shared. It is flagged read-only unless ``writable=True`` was passed to ``share()``.
+
+    Raises
+    ------
+    ExchangeError
+        Nothing is shared under this text any more; its process has ended, belongs to another
+        user or does not answer within 5 seconds; or what it sent is damaged.
+    TypeError
+        `text` is of another type.
+    ValueError
+        `text` is not a text of ``share()``.
+
+    Examples
+    --------
+    >>> with ad.share(b"abc") as shared:
+    ...     found = ad.attach(str(shared))
+    >>> bytes(found)
+    b'abc'
+    """
+    name, token = _parsed(str(text) if isinstance(text, Shared) else text)
+    with _connected(name) as connection:
+        message, files = _received(connection, token)
+        value = _built(message, files, connection.fileno())
+    return value if device is None else value.to(device, stream=stream)
+
+
+def _parsed(text: str) -> tuple[str, bytes]:
+    """The name of the server and the token in a text."""
+    if not isinstance(text, str):
+        raise TypeError(
+            f"expected the text of a Shared, as str(arrowdev.share(x)), not {type(text).__name__}"
+        )
+    try:
+        prefix, network, name, token = text.split("-")
+        result = f"arrowdev{int(name, 16):016x}", bytes.fromhex(token)
+        if prefix != _PREFIX or len(name) != 16 or len(token) != 32:
+            raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"{_core._shown(text)} is not a text of arrowdev.share(), or of another version"
+        ) from None
+    if network != _network_of(os.getpid()):
+        raise _failed(
+            "the memory is shared on another machine, before a reboot of this one, or in a "
+            "container with a network of its own",
+            "send the array itself, as a pickle",
+        )
+    return result
+
+
+def _connected(name: str) -> socket.socket:
+    """A connection to the server of a process of this user."""
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise _failed_connection(error) from error
+    connection.settimeout(_TIMEOUT)
+    try:
+        connection.connect("\0" + name)
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    except OSError as error:
+        connection.close()
+        if error.errno == errno.ECONNREFUSED:
+            raise _failed(
+                "the process that shared the memory has ended",
+                "share it again, from one that lives",
+            ) from error
+        raise _failed_connection(error) from error
+    if struct.unpack("3i", peer)[1] != os.geteuid():
+        connection.close()
+        raise _failed(
+            "the process that answers belongs to another user",
+            "share it as the user that attaches",
+        )
+    return connection
+
+
+def _failed_call(what: str, error: OSError) -> ExchangeError:
+    """The error of a call of the system. `what`: "the connection to ..."."""
+    if isinstance(error, TimeoutError):
+        return _failed(
+            f"the process that shared the memory does not answer within {_TIMEOUT:g} seconds",
+            "see whether it is stopped",
+        )
+    is_full = error.errno in (errno.EMFILE, errno.ENFILE)
+    return _failed(
+        f"{what} failed: {error.strerror}",
+        "release some of what was shared or attached, or raise the limit (ulimit -n)"
+        if is_full
+        else "see whether the other process still lives, and /proc is mounted",
+    )
+
+
+def _failed_connection(error: OSError) -> ExchangeError:
+    return _failed_call("the connection to the process that shared the memory", error)
+
+
+def _received(connection: socket.socket, token: bytes) -> tuple[bytes, list[int]]:
+    """The message of the server and the descriptors."""
+    try:
+        message, control, flags, _ = _answer(connection, token)
+    except OSError as error:
+        raise _failed_connection(error) from error
+    files: list[int] = []
+    for level, kind, data in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+    try:
+        _check_answer(message, flags)
+    except BaseException:
+        _close(files)
+        raise
+    return message[1:], files
+
+
+def _answer(connection: socket.socket, token: bytes) -> Any:
+    """A server without descriptors answers and closes, before it has read the token."""
+    room = _MAX_MESSAGE + 1024, socket.CMSG_SPACE(4 * (_MAX_FILES + 3)), _CLOSE_ON_EXEC
+    try:
+        connection.send(token)
+        return connection.recvmsg(*room)
+    except (BrokenPipeError, ConnectionResetError):
+        return connection.recvmsg(*room)
+
+
+def _check_answer(message: bytes, flags: int) -> None:
+    code = message[0] if message else 0
+    if code == _ANSWER_UNKNOWN:
+        raise _failed(
+            "nothing is shared under this text any more: the Shared was closed or deleted, or "
+            "used as often as `uses` said",
+            "keep the Shared until the others have attached",
+        )
+    if code == _ANSWER_FULL:
+        raise _failed(
+            "the process that shared the memory has no file descriptor left",
+            "release some arrays there, or raise its limit (ulimit -n)",
+        )
+    if flags & socket.MSG_CTRUNC:
+        raise _failed(
+            "this process has no file descriptor left for what was shared",
+            "release some arrays that were attached, or raise the limit (ulimit -n)",
+        )
+    if code != _ANSWER_SENT or flags & socket.MSG_TRUNC:
+        raise _damaged()
+
+
+def _damaged() -> ExchangeError:
+    return _failed(
+        "the description that the other process sent is damaged",
+        "use one version of arrowdev in both processes",
+    )
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+def _built(message: bytes, files: list[int], connection: int) -> Any:
+    """The object of a message, in the memory of the files, which it takes over."""
+    try:
+        description = json.loads(message)
+        if isinstance(description, int):
+            text = _core._map_file(files.pop(), description, False, connection)
+            description = json.loads(bytes(memoryview(text)))
+        kind, writable, sizes, schema, numbers, rows = description
+        if len(sizes) != len(files):
+            raise ValueError(f"{len(sizes)} sizes of {len(files)} files")
+        memories = []
+        for size in sizes:
+            memories.append(_core._map_file(files.pop(0), size, bool(writable), connection))
+        parts = tuple(_memory(memories, row) for row in rows)
+        return _made(kind, schema, numbers, parts)
+    except (
+        AttributeError,
+        IndexError,
+        InvalidArrowError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise _damaged() from error
+    except OSError as error:
+        raise _failed_call("a mapping of what was shared", error) from error
+    finally:
+        _close(files)
+
+
+def _memory(memories: list[Buffer], row: Any) -> Any:
+    if row is None:
+        return None
+    file, offset, nbytes = row
+    return b"" if nbytes == 0 else _core._slice_buffer(memories[file], offset, nbytes)
+
+
+def _made(kind: str, schema: str, numbers: list[Any], memories: tuple[Any, ...]) -> Any:
+    if kind == "Array":
+        return _core._array_of_parts(_schema_of(schema), tuple(numbers), memories)
+    shape, order, flags = numbers
+    if kind not in ("Tensor", "Buffer"):
+        raise ValueError(f"no kind of object: {kind!r}")
+    (memory,) = memories
+    return _core._tensor_of_parts(kind == "Buffer", schema, tuple(shape), order, flags, memory)
+
+
+@functools.lru_cache(64)
+def _schema_of(text: str) -> tuple[Any, ...]:
+    """The parts of a type, whose text is the same for all batches of a stream."""
+    return _type_of(json.loads(text))
+
+
+def _type_of(parts: Any) -> tuple[Any, ...]:
+    format_, name, metadata, flags, children, dictionary = parts
+    pairs = metadata and [tuple(x.encode("latin-1") for x in pair) for pair in metadata]
+    return (
+        format_.encode("latin-1"),
+        name.encode("latin-1"),
+        pairs,
+        flags,
+        tuple(map(_type_of, children)),
+        None if dictionary is None else _type_of(dictionary),
+    )

@@ -1,0 +1,471 @@
+#define _GNU_SOURCE /* accept4, struct ucred */
+#include "share/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/process.h"
+
+struct ad_published {
+    ad_owner base; /* references: the user's, the list's, each connection's */
+    unsigned char token[AD_TOKEN_SIZE];
+    int64_t uses; /* guarded by `lock`, like the next two */
+    bool is_listed;
+    ad_published *next, **link;
+    _Atomic int64_t n_connections;
+    unsigned generation;
+    ad_owner *owner;
+    size_t n_files;
+    int *files;
+    size_t nbytes;
+    unsigned char *message; /* AD_ANSWER_SENT, then the user's */
+};
+
+/* Of the thread alone. */
+typedef struct connection {
+    int fd;
+    ad_published *to; /* NULL until the token has come */
+} connection;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ad_published *published;
+static struct {
+    bool is_started;
+    int socket, poll, spare;
+    char name[AD_SERVER_NAME_SIZE];
+} server = {.socket = -1, .poll = -1, .spare = -1};
+
+/* --- what is published --------------------------------------------------- */
+
+static void
+published_destroy(ad_owner *base)
+{
+    ad_published *self = (ad_published *)base;
+    for (size_t i = 0; i < self->n_files; i++) {
+        close(self->files[i]);
+    }
+    ad_owner_unref(self->owner);
+    free(self->files);
+    free(self->message);
+    free(self);
+}
+
+static const ad_owner_ops published_ops = {.destroy = published_destroy,
+                                           .name = "shared memory"};
+
+static void
+list_locked(ad_published *self)
+{
+    ad_owner_ref(&self->base);
+    self->next = published;
+    self->link = &published;
+    if (published != NULL) {
+        published->link = &self->next;
+    }
+    published = self;
+    self->is_listed = true;
+}
+
+/* Whether it was in the list, whose reference is then the caller's. */
+static bool
+unlist_locked(ad_published *self)
+{
+    if (!self->is_listed) {
+        return false;
+    }
+    *self->link = self->next;
+    if (self->next != NULL) {
+        self->next->link = self->link;
+    }
+    self->is_listed = false;
+    return true;
+}
+
+/* Compares all bytes, so that the time tells nothing of them. */
+static bool
+is_equal(const unsigned char *a, const unsigned char *b)
+{
+    unsigned char difference = 0;
+    for (size_t i = 0; i < AD_TOKEN_SIZE; i++) {
+        difference |= a[i] ^ b[i];
+    }
+    return difference == 0;
+}
+
+/* What has this token, with a reference, or NULL; one use less. */
+static ad_published *
+take(const unsigned char *token)
+{
+    ad_published *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (ad_published *it = published; it != NULL; it = it->next) {
+        found = is_equal(it->token, token) ? it : found;
+    }
+    if (found != NULL) {
+        ad_owner_ref(&found->base);
+        if (found->uses > 0 && --found->uses == 0 && unlist_locked(found)) {
+            ad_owner_unref(&found->base); /* not the last one */
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+static void
+drop(connection *it)
+{
+    ad_published *to = it->to;
+    close(it->fd); /* leaves the poll as well */
+    free(it);
+    if (to != NULL) {
+        atomic_fetch_sub(&to->n_connections, 1);
+        ad_owner_unref(&to->base);
+    }
+}
+
+static bool
+send_code(int fd, ad_answer code)
+{
+    unsigned char byte = (unsigned char)code;
+    return send(fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+/* The message and the descriptors. */
+static bool
+send_all(int fd, const ad_published *it)
+{
+    union {
+        struct cmsghdr first; /* for the alignment */
+        char bytes[CMSG_SPACE(sizeof(int) * AD_MAX_SENT_FILES)];
+    } control;
+    struct iovec text = {it->message, it->nbytes};
+    struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
+    size_t nbytes = it->n_files * sizeof(int);
+    if (nbytes > 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(nbytes);
+        control.first.cmsg_level = SOL_SOCKET;
+        control.first.cmsg_type = SCM_RIGHTS;
+        control.first.cmsg_len = CMSG_LEN(nbytes);
+        memcpy(CMSG_DATA(&control.first), it->files, nbytes);
+    }
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)it->nbytes;
+}
+
+/* Whether the connection goes on. */
+static bool
+answer(connection *it)
+{
+    unsigned char token[AD_TOKEN_SIZE + 1];
+    ssize_t n = recv(it->fd, token, sizeof(token), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return true;
+    }
+    /* Once attached, the other end has nothing more to say. */
+    if (n != AD_TOKEN_SIZE || it->to != NULL) {
+        return false;
+    }
+    it->to = take(token);
+    if (it->to == NULL) {
+        send_code(it->fd, AD_ANSWER_UNKNOWN);
+        return false;
+    }
+    atomic_fetch_add(&it->to->n_connections, 1);
+    return send_all(it->fd, it->to);
+}
+
+static bool
+is_same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           peer.uid == geteuid();
+}
+
+/* The table of descriptors is full: says so to who waits, by the one that was
+ * kept for this. */
+static void
+refuse_one(void)
+{
+    int spare = server.spare;
+    server.spare = -1; /* a fork here must not close another's */
+    close(spare);
+    int fd = accept4(server.socket, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) {
+        send_code(fd, AD_ANSWER_FULL);
+        close(fd);
+    }
+    server.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || server.spare < 0) { /* another thread was faster */
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    }
+}
+
+static void
+accept_one(void)
+{
+    int fd = accept4(server.socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+            errno == ENOBUFS) {
+            refuse_one();
+        }
+        return;
+    }
+    connection *it = is_same_user(fd) ? calloc(1, sizeof(*it)) : NULL;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = it};
+    if (it != NULL) {
+        it->fd = fd;
+    }
+    if (it == NULL || epoll_ctl(server.poll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        free(it);
+        close(fd);
+    }
+}
+
+static void *
+serve(void *unused)
+{
+    struct epoll_event events[64];
+    for (;;) {
+        int n = epoll_wait(server.poll, events, 64, -1);
+        for (int i = 0; i < n; i++) {
+            connection *it = events[i].data.ptr;
+            if (it == NULL) {
+                accept_one();
+            } else if (!answer(it)) {
+                drop(it);
+            }
+        }
+    }
+    return NULL;
+}
+
+/* --- start --------------------------------------------------------------- */
+
+/* The child has no thread. Without its copy of the socket, a process that
+ * connects after the end of the parent is told so at once. */
+static void
+on_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    published = NULL;
+    if (server.is_started) {
+        close(server.socket);
+        close(server.poll);
+        close(server.spare); /* may be -1 */
+    }
+    server.is_started = false;
+}
+
+static ad_child_hook child_hook = {.run = on_fork};
+
+/* Binds the socket to a random name. The name goes with the last descriptor,
+ * so nothing is left of a process that dies. Returns 0 or an errno. */
+static int
+listen_at_random(int fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    uint64_t number;
+    if (getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+        return EIO;
+    }
+    snprintf(server.name, sizeof(server.name), "arrowdev%016llx",
+             (unsigned long long)number);
+    size_t n = strlen(server.name);
+    memcpy(address.sun_path + 1, server.name, n);
+    socklen_t size =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+    return bind(fd, (struct sockaddr *)&address, size) == 0 &&
+                   listen(fd, SOMAXCONN) == 0
+               ? 0
+               : errno;
+}
+
+static int
+open_all(void)
+{
+    const int type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    server.socket = socket(AF_UNIX, type, 0);
+    server.poll = epoll_create1(EPOLL_CLOEXEC);
+    server.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (server.socket < 0 || server.poll < 0 || server.spare < 0) {
+        return errno;
+    }
+    int code = listen_at_random(server.socket);
+    if (code == 0 &&
+        epoll_ctl(server.poll, EPOLL_CTL_ADD, server.socket, &event) != 0) {
+        code = errno;
+    }
+    return code;
+}
+
+static void
+close_all(void)
+{
+    int *const all[] = {&server.socket, &server.poll, &server.spare};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (*all[i] >= 0) {
+            close(*all[i]);
+        }
+        *all[i] = -1;
+    }
+}
+
+static ad_status
+start_locked(ad_error *err)
+{
+    if (server.is_started) {
+        return AD_OK;
+    }
+    int code = ad_process_add_child_hook(&child_hook);
+    code = code == 0 ? open_all() : code;
+    code = code == 0 ? ad_thread_start(serve, NULL, NULL) : code;
+    if (code != 0) {
+        close_all();
+        return ad_fail(err, AD_ERR_EXCHANGE, "share",
+                       code == EMFILE ? "raise the limit (ulimit -n)" : NULL,
+                       "the thread that shares memory cannot start: %s",
+                       strerror(code));
+    }
+    server.is_started = true;
+    return AD_OK;
+}
+
+/* --- for users ----------------------------------------------------------- */
+
+static void
+close_files(const ad_publication *publication)
+{
+    for (size_t i = 0; i < publication->n_files; i++) {
+        close(publication->files[i]);
+    }
+}
+
+/* Takes over the descriptors only if it returns an object. */
+static ad_published *
+new_published(const ad_publication *from)
+{
+    ad_published *self = calloc(1, sizeof(*self));
+    int *files = calloc(from->n_files + 1, sizeof(*files));
+    unsigned char *message = malloc(from->nbytes + 1);
+    if (self == NULL || files == NULL || message == NULL ||
+        getrandom(self->token, AD_TOKEN_SIZE, 0) != AD_TOKEN_SIZE) {
+        free(self);
+        free(files);
+        free(message);
+        return NULL;
+    }
+    ad_owner_init(&self->base, &published_ops);
+    memcpy(files, from->files, from->n_files * sizeof(*files));
+    message[0] = AD_ANSWER_SENT;
+    memcpy(message + 1, from->message, from->nbytes);
+    self->files = files;
+    self->n_files = from->n_files;
+    self->message = message;
+    self->nbytes = from->nbytes + 1;
+    self->uses = from->uses;
+    self->owner = ad_owner_ref(from->owner);
+    self->generation = ad_process_generation();
+    return self;
+}
+
+ad_status
+ad_publish(const ad_publication *publication, ad_published **out,
+           ad_error *err)
+{
+    if (publication->n_files > AD_MAX_SENT_FILES ||
+        publication->nbytes >= AD_MAX_SENT_BYTES) {
+        close_files(publication);
+        return ad_fail(err, AD_ERR_VALUE, NULL, NULL,
+                       "%zu files and a description of %zu bytes do not fit "
+                       "into one message",
+                       publication->n_files, publication->nbytes);
+    }
+    ad_published *self = new_published(publication);
+    if (self == NULL) {
+        close_files(publication);
+        return ad_fail_memory(err, sizeof(*self) + publication->nbytes);
+    }
+    pthread_mutex_lock(&lock);
+    ad_status status = start_locked(err);
+    if (status == AD_OK) {
+        list_locked(self);
+    }
+    pthread_mutex_unlock(&lock);
+    if (status != AD_OK) {
+        ad_owner_unref(&self->base);
+        return status;
+    }
+    *out = self;
+    return AD_OK;
+}
+
+void
+ad_published_close(ad_published *self)
+{
+    if (self->generation != ad_process_generation()) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    bool was_listed = unlist_locked(self);
+    pthread_mutex_unlock(&lock);
+    if (was_listed) {
+        ad_owner_unref(&self->base);
+    }
+}
+
+void
+ad_published_unref(ad_published *self)
+{
+    ad_owner_unref(&self->base);
+}
+
+const unsigned char *
+ad_published_token(const ad_published *self)
+{
+    return self->token;
+}
+
+bool
+ad_published_is_open(const ad_published *self)
+{
+    if (self->generation != ad_process_generation()) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    bool is_open = self->is_listed;
+    pthread_mutex_unlock(&lock);
+    return is_open;
+}
+
+int64_t
+ad_published_connections(const ad_published *self)
+{
+    return self->generation == ad_process_generation()
+               ? atomic_load(&self->n_connections)
+               : 0;
+}
+
+const char *
+ad_server_name(void)
+{
+    return server.name;
+}
