@@ -506,10 +506,10 @@ def _built(message: bytes, files: list[int], connection: int) -> Any:
         kind, writable, sizes, schema, numbers, rows = description
         if len(sizes) != len(files):
             raise ValueError(f"{len(sizes)} sizes of {len(files)} files")
-        memories = []
-        for size in sizes:
-            memories.append(_core._map_file(files.pop(0), size, bool(writable), connection))
-        parts = tuple(_memory(memories, row) for row in rows)
+        mapped = [
+            _core._map_file(files.pop(0), size, bool(writable), connection) for size in sizes
+        ]
+        parts = _core._buffers_in_files(tuple(mapped), rows)
         return _made(kind, schema, numbers, parts)
     except (
         AttributeError,
@@ -525,13 +525,6 @@ def _built(message: bytes, files: list[int], connection: int) -> Any:
         raise _failed_call("a mapping of what was shared", error) from error
     finally:
         _close(files)
-
-
-def _memory(memories: list[Buffer], row: Any) -> Any:
-    if row is None:
-        return None
-    file, offset, nbytes = row
-    return b"" if nbytes == 0 else _core._slice_buffer(memories[file], offset, nbytes)
 
 
 def _made(kind: str, schema: str, numbers: list[Any], memories: tuple[Any, ...]) -> Any:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 from lifetimes import is_gone
@@ -377,6 +378,7 @@ def test_process_that_is_stopped(monkeypatch):
     monkeypatch.setattr(_share, "_TIMEOUT", 0.3)
     with process("s = ad.share(np.arange(3)); print(s)") as child:
         child.send_signal(signal.SIGSTOP)
+        wait_until(lambda: Path(f"/proc/{child.pid}/stat").read_text().split()[2] == "T")
         with pytest.raises(ad.ExchangeError, match=r"does not answer within 0\.3 seconds"):
             ad.attach(child.line)
         child.send_signal(signal.SIGCONT)

@@ -606,7 +606,7 @@ PyMethodDef ad_module_functions[] = {
      "Where a Buffer lies in a memory file: (address of the file's memory,\n"
      "offset, size of the file, is it writable); None: in no memory file."},
     {"_map_file", ad_function_map_file, METH_VARARGS, NULL},
-    {"_slice_buffer", ad_function_slice_buffer, METH_VARARGS, NULL},
+    {"_buffers_in_files", ad_function_buffers_in_files, METH_VARARGS, NULL},
     {"_publish", ad_function_publish, METH_VARARGS, NULL},
     {"_unpublish", ad_function_unpublish, METH_O, "Let nobody else attach."},
     {"_published_state", ad_function_published_state, METH_O,

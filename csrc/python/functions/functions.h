@@ -75,7 +75,7 @@ PyObject *ad_memory_file_buffer(ad_state *state, int64_t nbytes);
 PyObject *ad_function_copy_to_file(PyObject *module, PyObject *buffers);
 PyObject *ad_function_find_file(PyObject *module, PyObject *object);
 PyObject *ad_function_map_file(PyObject *module, PyObject *args);
-PyObject *ad_function_slice_buffer(PyObject *module, PyObject *args);
+PyObject *ad_function_buffers_in_files(PyObject *module, PyObject *args);
 PyObject *ad_function_publish(PyObject *module, PyObject *args);
 PyObject *ad_function_unpublish(PyObject *module, PyObject *capsule);
 PyObject *ad_function_published_state(PyObject *module, PyObject *capsule);

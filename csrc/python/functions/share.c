@@ -158,29 +158,67 @@ ad_function_map_file(PyObject *module, PyObject *args)
                : ad_raise(state, &err);
 }
 
-/* (buffer, offset, nbytes): a Buffer over a part of the memory. */
-PyObject *
-ad_function_slice_buffer(PyObject *module, PyObject *args)
+/* The Buffer of a row, [file, offset, nbytes] or None. */
+static PyObject *
+buffer_of_row(ad_state *state, PyObject *files, PyObject *row)
 {
-    ad_state *state = ad_state_of_module(module);
-    PyObject *object;
-    Py_ssize_t offset, nbytes;
-    if (!PyArg_ParseTuple(args, "Onn", &object, &offset, &nbytes)) {
-        return NULL;
+    int64_t numbers[3];
+    if (row == Py_None) {
+        return Py_NewRef(Py_None);
     }
-    const ad_tensor *tensor = host_buffer(state, object);
-    if (tensor == NULL) {
-        return NULL;
+    if (!PyList_CheckExact(row) || PyList_GET_SIZE(row) != 3) {
+        return PyErr_Format(PyExc_ValueError, "a row has three numbers");
     }
-    int64_t size = ad_tensor_size(tensor);
+    for (Py_ssize_t i = 0; i < 3; i++) {
+        if (ad_parse_count(PyList_GET_ITEM(row, i), "a number", &numbers[i]) <
+            0) {
+            return NULL;
+        }
+    }
+    int64_t offset = numbers[1], nbytes = numbers[2];
+    if (nbytes == 0) {
+        const ad_memory nowhere = {.device = AD_CPU, .readonly = true};
+        return ad_buffer_object_new(state, NULL, 0, 0, 0, &nowhere);
+    }
+    const ad_tensor *file =
+        numbers[0] >= 0 && numbers[0] < PyTuple_GET_SIZE(files)
+            ? host_buffer(state,
+                          PyTuple_GET_ITEM(files, (Py_ssize_t)numbers[0]))
+            : NULL;
+    int64_t size = file != NULL ? ad_tensor_size(file) : 0;
     if (offset < 0 || nbytes < 0 || offset > size || nbytes > size - offset) {
-        return PyErr_Format(PyExc_ValueError,
-                            "%zd bytes at %zd are not within %lld bytes",
-                            nbytes, offset, (long long)size);
+        return PyErr_Format(
+            PyExc_ValueError, "%lld bytes at %lld are not within %lld bytes",
+            (long long)nbytes, (long long)offset, (long long)size);
     }
     return ad_buffer_object_new(state,
-                                (char *)ad_tensor_address(tensor) + offset, 0,
-                                nbytes, 0, &tensor->memory);
+                                (char *)ad_tensor_address(file) + offset, 0,
+                                nbytes, 0, &file->memory);
+}
+
+/* (files, rows): the Buffers of the rows, in the memory of Buffers that span
+ * the files. */
+PyObject *
+ad_function_buffers_in_files(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *files, *rows;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &files, &PyList_Type,
+                          &rows)) {
+        return NULL;
+    }
+    PyObject *result = PyTuple_New(PyList_GET_SIZE(rows));
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(result);
+         i++) {
+        PyObject *buffer =
+            buffer_of_row(state, files, PyList_GET_ITEM(rows, i));
+        if (buffer == NULL) {
+            Py_CLEAR(result);
+        } else {
+            PyTuple_SET_ITEM(result, i, buffer);
+        }
+    }
+    return result;
 }
 
 /* --- what is published --------------------------------------------------- */
