@@ -7,12 +7,14 @@ it, in JSON, which runs no code when it is read.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
 import os
 import socket
 import struct
+import threading
 import zlib
 
 from arrowdev import _core, _pickle
@@ -62,7 +64,8 @@ class Shared:
     Attributes
     ----------
     how : tuple of str
-        How each allocation goes: "memory file", or "copied into a memory file".
+        How each allocation goes: "memory file", or "copied into a memory file"; a stream goes
+        "batch by batch".
     """
 
     __slots__ = ("__weakref__", "_published", "_text", "how")
@@ -105,9 +108,11 @@ def share(
     Parameters
     ----------
     x : object
-        Whatever ``array()`` or ``tensor()`` takes, in host memory.
+        Whatever ``array()`` or ``tensor()`` takes, in host memory; or an ArrayStream, which is
+        handed over: a thread reads it as fast as the other process asks for batches.
     uses : int, optional
-        How many times the memory can be attached to. By default any number of times.
+        How many times the memory can be attached to. By default any number of times, and once
+        for a stream.
     writable : bool, default False
         Whether those who attach may write to the memory.
     copy : bool, optional
@@ -124,9 +129,9 @@ def share(
         The memory is on a device, needs a copy that was ruled out, or is flagged read-only and
         `writable` is true; or descriptors have run out.
     TypeError
-        `x` is a stream, or has no protocol.
+        `x` has no protocol.
     ValueError
-        `uses` is less than 1.
+        `uses` is less than 1, or more than 1 for a stream.
 
     Examples
     --------
@@ -138,28 +143,45 @@ def share(
         raise TypeError(f"uses must be an int or None, not {type(uses).__name__}")
     if uses is not None and not 1 <= uses < 2**63:
         raise ValueError(f"uses must be at least 1, not {uses}")
+    if isinstance(x, ArrayStream):
+        return _share_stream(x, uses, writable, copy)
     value = _importable(x)
-    if value.device_type != DeviceType.CPU:
-        raise exchange_error(
-            f"memory of {value.device} cannot be shared with another process",
-            reason="device",
-            hint='copy it to the host: arrowdev.share(x.to("cpu"))',
-            device=value.device,
-        )
+    _require_host(value)
     schema, numbers, buffers = _parts(value)
     files, sizes, rows, how = _files_of(buffers, writable, copy)
     keep = value if "memory file" in how else None
-    message = json.dumps(
-        [type(value).__name__, bool(writable), sizes, schema, numbers, rows], separators=(",", ":")
-    ).encode("ascii")
+    description = [type(value).__name__, bool(writable), sizes, schema, numbers, rows]
+    return _published(description, files, keep, uses, how)
+
+
+def _require_host(value: Any) -> None:
+    if value.device_type != DeviceType.CPU:
+        raise exchange_error(
+            f"memory of {getattr(value, 'device', value.device_type)} cannot be shared with "
+            "another process",
+            reason="device",
+            hint='copy it to the host: arrowdev.share(x.to("cpu"))',
+            device=getattr(value, "device", None),
+        )
+
+
+def _published(
+    description: list[Any],
+    files: list[Buffer | int],
+    keep: object,
+    uses: int | None,
+    how: tuple[str, ...],
+) -> Shared:
+    """files: a Buffer in each memory file, or a descriptor."""
+    message = json.dumps(description, separators=(",", ":")).encode("ascii")
     if len(message) > _MAX_MESSAGE:
         text = _core.device("cpu").empty(len(message), shared=True)
         memoryview(text)[:] = message
-        files.append(text)
+        files = [*files, text]
         message = json.dumps(len(message)).encode("ascii")
     try:
         published, server, token = _core._publish(
-            tuple(files), writable, message, keep, -1 if uses is None else uses
+            tuple(files), description[1], message, keep, -1 if uses is None else uses
         )
     except OSError as error:
         raise _failed_call("a descriptor of a memory file", error) from error
@@ -172,8 +194,6 @@ def _importable(x: Any) -> Any:
     """The Array, Tensor or Buffer of an object: a Tensor if it has dimensions."""
     if isinstance(x, (Array, Tensor, Buffer)):
         return x
-    if isinstance(x, ArrayStream):
-        raise TypeError("a stream cannot be shared; share each batch, or x.read_all()")
     names = _core.protocols(x)
     if any("arrow" in name for name in names):
         return _core.array(x)
@@ -199,13 +219,13 @@ def _decoded(data: Any) -> str:
 
 def _files_of(
     buffers: list[Buffer | None], writable: bool, copy: bool | None
-) -> tuple[list[Buffer], list[int], list[Any], tuple[str, ...]]:
+) -> tuple[list[Buffer | int], list[int], list[Any], tuple[str, ...]]:
     """Where the buffers lie.
 
     A Buffer in each memory file; the sizes of these files; (file, offset, nbytes) of each buffer,
     None for one that is not there; how each file is made.
     """
-    files: list[Buffer] = []
+    files: list[Buffer | int] = []
     sizes: list[int] = []
     numbers: dict[int, int] = {}  # of the files, by address
     rows: list[Any] = [None] * len(buffers)
@@ -255,6 +275,102 @@ def _copied(buffers: list[Buffer], copy: bool | None) -> Buffer:
         )
     _core._log(f"share: copied {nbytes} bytes into a memory file")
     return _core._copy_to_file(tuple(buffers))
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+# The first byte of an answer to a request for a batch.
+_BATCH, _END, _ERROR = b"b", b"e", b"!"
+
+_serving: set[socket.socket] = set()  # those of the threads that read streams
+
+
+def _stop_serving() -> None:
+    """In a forked child, which has no such thread: the other end sees when the parent ends."""
+    while _serving:
+        _serving.pop().close()
+
+
+os.register_at_fork(after_in_child=_stop_serving)
+
+
+def _share_stream(
+    stream: ArrayStream, uses: int | None, writable: bool, copy: bool | None
+) -> Shared:
+    """Hand over one end of a pair of sockets; a thread at the other one reads the stream."""
+    if uses not in (None, 1):
+        raise ValueError(f"a stream can be attached to once, not {uses} times")
+    _require_host(stream)
+    schema = json.dumps(_core._schema_parts(stream.schema), default=_decoded)
+    try:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise _failed_call("a pair of sockets for the stream", error) from error
+    with theirs:
+        description = ["ArrayStream", bool(writable), [], schema, [], []]
+        shared = _published(description, [theirs.fileno()], None, 1, ("batch by batch",))
+    taken = _core.concat_streams([stream])
+    _serving.add(ours)
+    threading.Thread(
+        target=_serve, args=(ours, taken, writable, copy), name="arrowdev share", daemon=True
+    ).start()
+    return shared
+
+
+def _serve(
+    connection: socket.socket, stream: ArrayStream, writable: bool, copy: bool | None
+) -> None:
+    """Answer each request with the text of a batch, until the other end is closed."""
+    shared: Shared | None = None  # until the next request: the consumer has attached by then
+    with connection, stream, contextlib.suppress(OSError):
+        while connection.recv(1):
+            try:
+                shared = share(next(stream), uses=1, writable=writable, copy=copy)
+                answer = _BATCH + str(shared).encode("ascii")
+            except StopIteration:
+                answer = _END
+            except Exception as error:
+                answer = _ERROR + f"{type(error).__name__}: {error}"[:2000].encode()
+            connection.send(answer)
+            if answer[:1] != _BATCH:
+                break
+    _serving.discard(connection)
+
+
+class _Batches:
+    """The batches that the thread of another process hands over, as an iterator."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            self._connection.send(b"n")
+            answer = self._connection.recv(4096)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+        except OSError as error:
+            raise _failed_connection(error) from error
+        if answer[:1] == _BATCH:
+            return attach(answer[1:].decode("ascii", "replace"))
+        self._connection.close()
+        if answer == _END:
+            raise StopIteration
+        if answer[:1] == _ERROR:
+            raise _failed(
+                f"the stream failed in the process that shared it: {answer[1:].decode()}",
+                "see its log",
+            )
+        raise _failed(
+            "the process that shared the stream has ended before the stream",
+            "share the stream again",
+        )
+
+    def __del__(self) -> None:
+        self._connection.close()
 
 
 # --- pickles -------------------------------------------------------------------------------------
@@ -336,7 +452,7 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
 
     Returns
     -------
-    Array, Tensor or Buffer
+    Array, Tensor, Buffer or ArrayStream
         As was shared. It is flagged read-only unless ``writable=True`` was passed to ``share()``.
 
     Raises
@@ -504,6 +620,8 @@ def _built(message: bytes, files: list[int], connection: int) -> Any:
             text = _core._map_file(files.pop(), description, False, connection)
             description = json.loads(bytes(memoryview(text)))
         kind, writable, sizes, schema, numbers, rows = description
+        if kind == "ArrayStream":
+            return _built_stream(schema, files)
         if len(sizes) != len(files):
             raise ValueError(f"{len(sizes)} sizes of {len(files)} files")
         mapped = [
@@ -525,6 +643,15 @@ def _built(message: bytes, files: list[int], connection: int) -> Any:
         raise _failed_call("a mapping of what was shared", error) from error
     finally:
         _close(files)
+
+
+def _built_stream(schema: str, files: list[int]) -> ArrayStream:
+    type_ = _core._schema_of_parts(_schema_of(schema))
+    (file,) = files
+    connection = socket.socket(fileno=file)
+    files.clear()
+    connection.settimeout(None)  # a batch may take long
+    return _core.array_stream(_Batches(connection), schema=type_, device_type=DeviceType.CPU)
 
 
 def _made(kind: str, schema: str, numbers: list[Any], memories: tuple[Any, ...]) -> Any:

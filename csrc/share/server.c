@@ -50,12 +50,18 @@ static struct {
 /* --- what is published --------------------------------------------------- */
 
 static void
+close_files_of(ad_published *self)
+{
+    while (self->n_files > 0) {
+        close(self->files[--self->n_files]);
+    }
+}
+
+static void
 published_destroy(ad_owner *base)
 {
     ad_published *self = (ad_published *)base;
-    for (size_t i = 0; i < self->n_files; i++) {
-        close(self->files[i]);
-    }
+    close_files_of(self);
     ad_owner_unref(self->owner);
     free(self->files);
     free(self->message);
@@ -186,7 +192,11 @@ answer(connection *it)
         return false;
     }
     atomic_fetch_add(&it->to->n_connections, 1);
-    return send_all(it->fd, it->to);
+    bool is_sent = send_all(it->fd, it->to);
+    if (it->to->uses == 0) { /* of this thread alone by now */
+        close_files_of(it->to);
+    }
+    return is_sent;
 }
 
 static bool

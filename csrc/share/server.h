@@ -36,7 +36,8 @@ typedef struct ad_published ad_published;
 
 /* What is published: descriptors, which the server takes over, on failure too;
  * a message, which is copied; an owner, of which it takes a reference. `uses`:
- * how many processes may attach, or -1. */
+ * how many processes may attach, or -1; after the last one the descriptors are
+ * closed here. */
 typedef struct ad_publication {
     const int *files;
     size_t n_files;

@@ -317,8 +317,6 @@ def test_wrong_arguments(arguments, error):
 
 
 def test_what_cannot_be_shared():
-    with pytest.raises(TypeError, match="share each batch"):
-        ad.share(ad.array_stream([np.arange(3)]))
     with pytest.raises(TypeError, match="protocol"):
         ad.share(object())
     with pytest.raises(TypeError, match="must be a bool"):
@@ -743,6 +741,118 @@ def test_end_of_a_process():
         shared,
     )
     wait_until(lambda: connections(shared) == 0)
+
+
+# --- streams -----------------------------------------------------------------------------------
+
+
+def batches(n=3, released=None):
+    try:
+        for i in range(n):
+            yield ad.record_batch({"a": np.arange(3) + i, "b": pa.array(["x", None, "y"])})
+    finally:
+        if released is not None:
+            released.append(1)
+
+
+def test_stream():
+    source = ad.array_stream(batches())
+    shared = ad.share(source)
+    assert shared.how == ("batch by batch",) and "handed over" in repr(source)
+    out = run("for x in ad.attach(sys.argv[1]): print(x.to_pylist())", shared)
+    assert [eval(line) for line in out.splitlines()] == [x.to_pylist() for x in batches()]
+    with pytest.raises(ad.ExchangeError, match="nothing is shared"):
+        ad.attach(shared)
+
+
+def test_stream_without_batches():
+    schema = ad.schema({"a": "int64"})
+    found = ad.attach(ad.share(ad.array_stream(iter(()), schema=schema)))
+    assert found.schema == schema and list(found) == []
+
+
+def test_stream_of_memory_files():
+    columns = [shared_array(np.arange(3) + i) for i in range(3)]
+    found = ad.attach(ad.share(ad.array_stream([each for each, _ in columns]), copy=False))
+    first = next(found)
+    columns[0][1][0] = 9
+    assert first.to_pylist() == [9, 1, 2]
+    assert [each.to_pylist() for each in found] == [[1, 2, 3], [2, 3, 4]]
+
+
+def test_stream_of_a_wide_schema():
+    batch = ad.record_batch({f"column {i}": np.arange(2) for i in range(2000)})
+    (found,) = ad.attach(ad.share(ad.array_stream([batch])))
+    assert found.equals(batch)
+
+
+def test_stream_that_fails():
+    def source():
+        yield np.array([1])
+        raise ValueError("it broke")
+
+    found = ad.attach(ad.share(ad.array_stream(source())))
+    assert next(found).to_pylist() == [1]
+    for _ in range(2):
+        with pytest.raises(ad.ExchangeError, match="it broke") as info:
+            next(found)
+        assert info.value.reason == "share"
+
+
+def test_stream_that_needs_a_copy_that_was_ruled_out():
+    found = ad.attach(ad.share(ad.array_stream([np.arange(3)]), copy=False))
+    with pytest.raises(ad.ExchangeError, match="24 bytes would have to be copied"):
+        next(found)
+
+
+@pytest.mark.parametrize("end", ["close", "delete", "kill", "nobody"])
+def test_end_of_a_consumer_releases_the_stream(end):
+    released = []
+    shared = ad.share(ad.array_stream(batches(100, released), schema=next(batches()).schema))
+    if end == "nobody":
+        del shared
+    elif end == "kill":
+        code = "s = ad.attach(sys.argv[1]); next(s); print()"
+        with process(code, shared) as child:
+            child.kill()
+    else:
+        found = ad.attach(shared)
+        next(found)
+        if end == "close":
+            found.close()
+        del found
+    gc.collect()
+    wait_until(lambda: not _share._serving)
+    assert released == [1] or end == "nobody"  # a generator that never ran
+
+
+@pytest.mark.parametrize("has_child", [False, True])
+def test_end_of_a_producer(has_child):
+    code = "s = ad.share(ad.array_stream(np.arange(3) for _ in range(9))); print(s)"
+    if has_child:
+        code += "\nif os.fork() == 0:\n    import time; time.sleep(20); os._exit(0)"
+    with process(code) as child:
+        found = ad.attach(child.line)
+        first = next(found)
+        child.kill()
+        child.wait()
+        started = time.monotonic()
+        with pytest.raises(ad.ExchangeError, match="has ended before the stream"):
+            for _ in range(3):
+                next(found)
+        assert time.monotonic() - started < 15 and first.to_pylist() == [0, 1, 2]
+
+
+def test_streams_that_are_refused():
+    with pytest.raises(ValueError, match="attached to once"):
+        ad.share(ad.array_stream([np.arange(3)]), uses=2)
+    with software_device() as device:
+        stream = ad.array_stream([device.array([1])])
+        with pytest.raises(ad.ExchangeError, match="cannot be shared") as info:
+            ad.share(stream)
+        assert info.value.reason == "device" and next(stream).to("cpu").to_pylist() == [1]
+        stream.close()
+        del info, stream
 
 
 # --- full tables of descriptors ----------------------------------------------------------------

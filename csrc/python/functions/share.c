@@ -225,32 +225,48 @@ ad_function_buffers_in_files(PyObject *module, PyObject *args)
 
 #define CAPSULE "arrowdev.published"
 
-/* Descriptors of their own of the files in which the Buffers lie. Those that
- * are not writable admit no writable mapping. Returns 0, or -1 with an
- * exception. */
+/* A descriptor of its own of the file in which a Buffer lies. Unless it is to
+ * be writable, it admits no writable mapping. -1 with an exception. */
 static int
-open_files(ad_state *state, PyObject *buffers, int is_writable, int *files,
+open_file(ad_state *state, PyObject *buffer, int is_writable)
+{
+    const ad_tensor *tensor = host_buffer(state, buffer);
+    ad_mapping *mapping =
+        tensor != NULL ? ad_mapping_find(ad_tensor_address(tensor), 0) : NULL;
+    char path[40];
+    if (mapping == NULL) {
+        if (tensor != NULL) {
+            PyErr_SetString(PyExc_ValueError, "no memory of a file");
+        }
+        return -1;
+    }
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", mapping->file);
+    int file = is_writable ? fcntl(mapping->file, F_DUPFD_CLOEXEC, 0)
+                           : open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+    ad_owner_unref(&mapping->base);
+    return file;
+}
+
+/* Those of a tuple of Buffers, or ints that are descriptors. Returns 0, or -1
+ * with an exception. */
+static int
+open_files(ad_state *state, PyObject *items, int is_writable, int *files,
            size_t *n)
 {
-    for (*n = 0; *n < (size_t)PyTuple_GET_SIZE(buffers); ++*n) {
-        const ad_tensor *tensor =
-            host_buffer(state, PyTuple_GET_ITEM(buffers, (Py_ssize_t)*n));
-        ad_mapping *mapping =
-            tensor != NULL ? ad_mapping_find(ad_tensor_address(tensor), 0)
-                           : NULL;
-        char path[40];
-        if (mapping == NULL) {
-            if (tensor != NULL) {
-                PyErr_SetString(PyExc_ValueError, "no memory of a file");
+    for (*n = 0; *n < (size_t)PyTuple_GET_SIZE(items); ++*n) {
+        PyObject *item = PyTuple_GET_ITEM(items, (Py_ssize_t)*n);
+        if (!PyLong_Check(item)) {
+            files[*n] = open_file(state, item, is_writable);
+        } else {
+            files[*n] = fcntl((int)PyLong_AsLong(item), F_DUPFD_CLOEXEC, 0);
+            if (files[*n] < 0 && !PyErr_Occurred()) {
+                PyErr_SetFromErrno(PyExc_OSError);
             }
-            return -1;
         }
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", mapping->file);
-        files[*n] = is_writable ? fcntl(mapping->file, F_DUPFD_CLOEXEC, 0)
-                                : open(path, O_RDONLY | O_CLOEXEC);
-        ad_owner_unref(&mapping->base);
         if (files[*n] < 0) {
-            PyErr_SetFromErrno(PyExc_OSError);
             return -1;
         }
     }
@@ -285,8 +301,8 @@ publish(ad_state *state, const ad_publication *publication)
                          (Py_ssize_t)AD_TOKEN_SIZE);
 }
 
-/* (buffers, is_writable, message, object, uses): the capsule, the name of the
- * server, and the token. `buffers`: one of each file. */
+/* (files, is_writable, message, object, uses): the capsule, the name of the
+ * server, and the token. `files`: a Buffer in each, or a descriptor. */
 PyObject *
 ad_function_publish(PyObject *module, PyObject *args)
 {
