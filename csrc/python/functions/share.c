@@ -1,6 +1,5 @@
 /* What arrowdev/_share.py needs of the core: memory files, and what is
  * published. */
-#define _GNU_SOURCE /* F_DUPFD_CLOEXEC */
 #include "python/functions/functions.h"
 
 #include <errno.h>
