@@ -143,17 +143,14 @@ def consume(text, bare, nbytes, block, pickles):
 
 
 def table(results):
-    names = list(next(iter(results.values())))
-    yield "| memory | " + " | ".join(names) + " |"
-    yield "|---|" + "---:|" * len(names)
-    for row, found in results.items():
-        ours = found["arrowdev"]
-        cells = (
-            f"{1e6 * found[name]:,.0f} us"
-            + ("" if name == "arrowdev" else f" ({found[name] / ours:.2g}x)")
-            for name in names
-        )
-        yield f"| {row} | " + " | ".join(cells) + " |"
+    yield "| way | " + " | ".join(results) + " |"
+    yield "|---|" + "---:|" * len(results)
+    for name in next(iter(results.values())):
+        cells = []
+        for found in results.values():
+            times, ratio = 1e6 * found[name], found[name] / found["arrowdev"]
+            cells.append(f"{times:,.0f} us" + (f", {ratio:.2f}x" if ratio != 1 else ""))
+        yield f"| {name} | " + " | ".join(cells) + " |"
 
 
 def main():
