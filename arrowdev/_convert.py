@@ -33,17 +33,21 @@ if TYPE_CHECKING:
 
     from arrowdev._given import Kind, Make, Source
 
+# Errors that are passed on as they are: those that no library causes, and arrowdev's own.
+PASSED_ON = DeviceError, MemoryError, RecursionError, Warning
+OWN_ERRORS = (ExchangeError, InvalidArrowError, *PASSED_ON)
+
 
 class Target:
     """How instances of a class are made.
 
     `make(obj, copy, stream)` takes an Array, a Tensor or a Buffer. `whole(obj, copy, stream)`
     takes an ArrayStream; it is None for a class that takes the batches of a stream one by one.
-    `kind` is what `make` wants. `is_open`: other code than _libraries.py makes the instances;
-    `is_convention`: what that does is not known.
+    `kind` is what `make` wants. `is_open`: other code than _libraries.py makes the instances.
+    `is_tried`: whether a call without rows, which shows what is refused, does no harm.
     """
 
-    __slots__ = ("is_convention", "is_open", "kind", "make", "whole")
+    __slots__ = ("is_open", "is_tried", "kind", "make", "whole")
 
     def __init__(
         self,
@@ -52,13 +56,13 @@ class Target:
         whole: Make | None = None,
         *,
         is_open: bool = False,
-        is_convention: bool = False,
+        is_tried: bool = True,
     ) -> None:
         self.kind = kind
         self.make = make
         self.whole = whole
         self.is_open = is_open
-        self.is_convention = is_convention
+        self.is_tried = is_tried
 
 
 def convert(obj: Source, cls: type, stream: object, copy: bool | None) -> Any:
@@ -77,14 +81,15 @@ def convert(obj: Source, cls: type, stream: object, copy: bool | None) -> Any:
             raise
         raise refused_by_library(cls, obj, error) from error
     if not isinstance(result, cls):
-        raise TypeError(
-            f"the data make an instance of {class_name(type(result))}, not of {class_name(cls)}"
-        )
+        raise other_class(cls, result)
     return result
 
 
-# What arrowdev says itself, or no library can help.
-OWN_ERRORS = ExchangeError, InvalidArrowError, DeviceError, MemoryError, Warning
+def other_class(cls: type, result: object) -> TypeError:
+    """Return the error for a subclass of which the library makes no instance."""
+    return TypeError(
+        f"the data make an instance of {class_name(type(result))}, not of {class_name(cls)}"
+    )
 
 
 def refused_by_library(cls: type, obj: Source | ArrayStream, error: Exception) -> ExchangeError:
@@ -152,8 +157,9 @@ def _search(cls: type) -> Target:
     Entry points are asked before a base of another library is taken.
     """
     target, base = _find_base(cls)
-    library = library_name(cls)
-    if (base is None or library_name(base) != library) and _targets.ask_entry_points(library):
+    library = str(cls.__module__).partition(".")[0]
+    is_foreign = base is None or library_name(base) != library_name(cls)
+    if is_foreign and _targets.ask_entry_points(library):
         target, _ = _find_base(cls)
     if target is None:
         from arrowdev import _open_targets

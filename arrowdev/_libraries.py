@@ -318,7 +318,8 @@ def _joined(constructor: _Constructor) -> _Constructor:
     def joined(library: Any, obj: ArrayStream, copy: bool | None, stream: object) -> Any:
         if copy is False:
             raise cannot_promise(library.__name__)
-        return constructor(library, obj.read_all(), None, stream)
+        data = on_host(obj, f"a class of {library.__name__}")
+        return constructor(library, data.read_all(), None, stream)
 
     return joined
 

@@ -10,12 +10,11 @@ import functools
 import re
 import sys
 
-from arrowdev._convert import Target, unknown_class
+from arrowdev._convert import PASSED_ON, Target, unknown_class
 from arrowdev._core import (
     Array,
     ArrayStream,
     Buffer,
-    DeviceError,
     DeviceType,
     ExchangeError,
     InvalidArrowError,
@@ -84,8 +83,15 @@ def _calling(name: str, function: Callable[[Any], Any], take: Make) -> _Way:
     return _Way(name, run)
 
 
-def _target(cls: type, kind: Kind, ways: list[_Way], is_convention: bool = False) -> Target:
-    """The target that tries `ways` in their order."""
+def _target(
+    cls: type,
+    kind: Kind,
+    ways: list[_Way],
+    *,
+    is_convention: bool = False,
+    is_tried: bool = False,
+) -> Target:
+    """The target that goes `ways` in their order."""
 
     def make(obj: Any, copy: bool | None, stream: object) -> Any:
         failures: list[tuple[str, Exception]] = []
@@ -93,7 +99,7 @@ def _target(cls: type, kind: Kind, ways: list[_Way], is_convention: bool = False
             try:
                 given, result = way.run(obj, copy, stream)
                 _check(way, cls, given, result, copy)
-            except (DeviceError, MemoryError, RecursionError, Warning):
+            except PASSED_ON:
                 raise
             except Exception as error:
                 failures.append((way.name, error))
@@ -105,7 +111,7 @@ def _target(cls: type, kind: Kind, ways: list[_Way], is_convention: bool = False
         raise _refusal(cls, obj, failures, is_convention)
 
     whole = make if kind == "stream" else None
-    return Target(kind, make, whole, is_open=True, is_convention=is_convention)
+    return Target(kind, make, whole, is_open=True, is_tried=is_tried)
 
 
 def _short(error: Exception) -> str:
@@ -168,7 +174,8 @@ def by_known_function(
     take: Make,
 ) -> Target:
     """The target of a class in the table of functions of _libraries.py."""
-    return _target(cls, kind, [_calling(name, functools.partial(function, library), take)])
+    way = _calling(name, functools.partial(function, library), take)
+    return _target(cls, kind, [way], is_tried=True)
 
 
 def by_itself(cls: Any) -> Target:
@@ -211,7 +218,8 @@ def by_convention(cls: Any) -> Target:
     if not ways:
         raise unknown_class(cls)
     kinds = [kind for kind, _ in ways.values()]
-    return _target(cls, kinds[0], [way for _, way in ways.values()], is_convention=True)
+    found = [way for _, way in ways.values()]
+    return _target(cls, kinds[0], found, is_convention=True, is_tried=True)
 
 
 def _look_up(owner: Any, name: str, path: str) -> Any:

@@ -82,8 +82,9 @@ def reduce(value: Any, protocol: int) -> tuple[Any, ...]:
     if type(value) is Schema:
         return load_schema, (FORMAT, _core._schema_parts(value))
     host, device = _on_host(value)
-    if share_once is not None:
-        return load_shared, (FORMAT, share_once(host), device)
+    by_share = share_once  # another thread may switch it off
+    if by_share is not None:
+        return load_shared, (FORMAT, by_share(host), device)
     parts = _core._parts(host)
     if type(value) is Array:
         schema, numbers, buffers = parts

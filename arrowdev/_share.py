@@ -23,6 +23,7 @@ from arrowdev._errors import exchange_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from typing_extensions import CapsuleType, Self
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 # The first word of a text, with the version of texts, messages and descriptions.
 _PREFIX = "arrowdev1"
 _TIMEOUT = 5.0  # seconds, for an answer of the other process
-_MAX_FILES = 250  # of one message
+_MAX_FILES = 250  # of one message, and that of a long description
 _MAX_MESSAGE = 59_000  # bytes
 _ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL = 1, 2, 3
 _READONLY = 1  # among the flags of a tensor's parts; the mapping says it here
-_CLOSE_ON_EXEC = 0x40000000  # MSG_CMSG_CLOEXEC
+_MAX_DESCRIPTION = 1 << 30  # bytes
 
 
 def _failed(message: str, hint: str) -> ExchangeError:
@@ -81,7 +82,7 @@ class Shared:
     def __repr__(self) -> str:
         is_open, users = _core._published_state(self._published)
         state = "open" if is_open else "closed"
-        return f"<arrowdev.Shared, {state}, attached {users} times>"
+        return f"<arrowdev.Shared, {state}, connections: {users}>"
 
     def close(self) -> None:
         """Let nobody else attach. Who has attached goes on, and so does the memory."""
@@ -180,14 +181,14 @@ def _published(
         files = [*files, text]
         message = json.dumps(len(message)).encode("ascii")
     try:
+        network = _network_of(os.getpid())
         published, server, token = _core._publish(
             tuple(files), description[1], message, keep, -1 if uses is None else uses
         )
     except OSError as error:
-        raise _failed_call("a descriptor of a memory file", error) from error
+        raise _failed_call("the publication of a memory file", error) from error
     name = server[len("arrowdev") :]
-    text_ = "-".join((_PREFIX, _network_of(os.getpid()), name, token.hex()))
-    return Shared(published, text_, how)
+    return Shared(published, "-".join((_PREFIX, network, name, token.hex())), how)
 
 
 def _importable(x: Any) -> Any:
@@ -250,6 +251,12 @@ def _files_of(
             sizes.append(nbytes)
         rows[i] = numbers[address], offset, buffer.nbytes
     if len(files) >= _MAX_FILES:
+        if copy is False:
+            raise exchange_error(
+                f"the memory lies in {len(files)} memory files, and {_MAX_FILES - 1} go at a time",
+                reason="copy",
+                hint="put the columns into fewer files, or leave copy=False out",
+            )
         return _files_of(buffers, writable, True)
     how = ("memory file",) * len(files)
     offset = 0
@@ -285,13 +292,15 @@ _BATCH, _END, _ERROR = b"b", b"e", b"!"
 _serving: set[socket.socket] = set()  # those of the threads that read streams
 
 
-def _stop_serving() -> None:
-    """In a forked child, which has no such thread: the other end sees when the parent ends."""
+def _on_fork() -> None:
+    """The child has no such threads: the other ends see when the parent ends."""
+    global _lock
+    _lock = threading.Lock()
     while _serving:
         _serving.pop().close()
 
 
-os.register_at_fork(after_in_child=_stop_serving)
+os.register_at_fork(after_in_child=_on_fork)
 
 
 def _share_stream(
@@ -302,18 +311,23 @@ def _share_stream(
         raise ValueError(f"a stream can be attached to once, not {uses} times")
     _require_host(stream)
     schema = json.dumps(_core._schema_parts(stream.schema), default=_decoded)
+    taken = _core.concat_streams([stream])
     try:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError as error:
         raise _failed_call("a pair of sockets for the stream", error) from error
-    with theirs:
-        description = ["ArrayStream", bool(writable), [], schema, [], []]
-        shared = _published(description, [theirs.fileno()], None, 1, ("batch by batch",))
-    taken = _core.concat_streams([stream])
     _serving.add(ours)
-    threading.Thread(
-        target=_serve, args=(ours, taken, writable, copy), name="arrowdev share", daemon=True
-    ).start()
+    try:
+        with theirs:
+            description = ["ArrayStream", bool(writable), [], schema, [], []]
+            shared = _published(description, [theirs.fileno()], None, 1, ("batch by batch",))
+        threading.Thread(
+            target=_serve, args=(ours, taken, writable, copy), name="arrowdev share", daemon=True
+        ).start()
+    except BaseException:
+        _serving.discard(ours)
+        ours.close()
+        raise
     return shared
 
 
@@ -322,19 +336,26 @@ def _serve(
 ) -> None:
     """Answer each request with the text of a batch, until the other end is closed."""
     shared: Shared | None = None  # until the next request: the consumer has attached by then
-    with connection, stream, contextlib.suppress(OSError):
+    with _served(connection), connection, stream, contextlib.suppress(OSError):
         while connection.recv(1):
             try:
                 shared = share(next(stream), uses=1, writable=writable, copy=copy)
                 answer = _BATCH + str(shared).encode("ascii")
             except StopIteration:
                 answer = _END
-            except Exception as error:
+            except BaseException as error:
                 answer = _ERROR + f"{type(error).__name__}: {error}"[:2000].encode()
             connection.send(answer)
             if answer[:1] != _BATCH:
                 break
-    _serving.discard(connection)
+
+
+@contextlib.contextmanager
+def _served(connection: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _serving.discard(connection)
 
 
 class _Batches:
@@ -377,22 +398,38 @@ class _Batches:
 
 
 class _Sharing:
-    """What :func:`sharing` returns: a context manager that sets back what was before."""
+    """What :func:`sharing` returns: a context manager."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("_is_entered", "_on")
 
-    def __init__(self, before: bool) -> None:
-        self._before = before
+    def __init__(self, on: bool) -> None:
+        self._on = on
+        self._is_entered = False
 
     def __enter__(self) -> None:
-        return None
+        with _lock:
+            self._is_entered = True
+            if self not in _switches:
+                _switches.append(self)
+            _switch()
 
     def __exit__(self, *args: object) -> None:
-        sharing(self._before)
+        with _lock:
+            _switches.remove(self)
+            _switch()
 
 
-# What was pickled and not attached to yet.
+# The last one holds. Blocks of several threads may end in any order. Of calls without a block,
+# only the last one is kept.
+_switches: list[_Sharing] = []
+# What was pickled and not attached to yet; how many there were after the last look at them all.
 _waiting: list[Shared] = []
+_n_waiting = 0
+_lock = threading.Lock()
+
+
+def _switch() -> None:
+    _pickle.share_once = _share_once if _switches and _switches[-1]._on else None
 
 
 def sharing(on: bool = True) -> _Sharing:
@@ -410,7 +447,7 @@ def sharing(on: bool = True) -> _Sharing:
     Returns
     -------
     context manager
-        Sets back, at the end of a ``with`` block, what was before.
+        At the end of a ``with`` block, what was before holds again.
 
     Examples
     --------
@@ -422,15 +459,22 @@ def sharing(on: bool = True) -> _Sharing:
     """
     if not isinstance(on, bool):
         raise TypeError(f"on must be a bool, not {type(on).__name__}")
-    before = _pickle.share_once is not None
-    _pickle.share_once = _share_once if on else None
-    return _Sharing(before)
+    made = _Sharing(on)
+    with _lock:
+        _switches[:] = [each for each in _switches if each._is_entered]
+        _switches.append(made)
+        _switch()
+    return made
 
 
 def _share_once(value: Array | Tensor | Buffer) -> str:
+    global _n_waiting
     shared = share(value, uses=1)
-    waiting = [each for each in _waiting if _core._published_state(each._published)[0]]
-    _waiting[:] = [*waiting, shared]
+    with _lock:
+        _waiting.append(shared)
+        if len(_waiting) > 2 * _n_waiting + 8:
+            _waiting[:] = [x for x in _waiting if _core._published_state(x._published)[0]]
+            _n_waiting = len(_waiting)
     return str(shared)
 
 
@@ -474,8 +518,8 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
     """
     name, token = _parsed(str(text) if isinstance(text, Shared) else text)
     with _connected(name) as connection:
-        message, files = _received(connection, token)
-        value = _built(message, files, connection.fileno())
+        message, files, n = _received(connection, token)
+        value = _built(message, files, n, connection.fileno())
     return value if device is None else value.to(device, stream=stream)
 
 
@@ -488,7 +532,7 @@ def _parsed(text: str) -> tuple[str, bytes]:
     try:
         prefix, network, name, token = text.split("-")
         result = f"arrowdev{int(name, 16):016x}", bytes.fromhex(token)
-        if prefix != _PREFIX or len(name) != 16 or len(token) != 32:
+        if prefix != _PREFIX or len(name) != 16 or len(result[1]) != 16:
             raise ValueError
     except ValueError:
         raise ValueError(
@@ -550,36 +594,33 @@ def _failed_connection(error: OSError) -> ExchangeError:
     return _failed_call("the connection to the process that shared the memory", error)
 
 
-def _received(connection: socket.socket, token: bytes) -> tuple[bytes, list[int]]:
-    """The message of the server and the descriptors."""
+def _received(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleType, int]:
+    """The message of the server, its descriptors, and their number."""
     try:
-        message, control, flags, _ = _answer(connection, token)
+        message, files, n, flags = _answer(connection, token)
     except OSError as error:
         raise _failed_connection(error) from error
-    files: list[int] = []
-    for level, kind, data in control:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            files += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
-    try:
-        _check_answer(message, flags)
-    except BaseException:
-        _close(files)
-        raise
-    return message[1:], files
+    _check_answer(message, flags)
+    return message[1:], files, n
 
 
-def _answer(connection: socket.socket, token: bytes) -> Any:
+def _answer(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleType, int, int]:
     """A server without descriptors answers and closes, before it has read the token."""
-    room = _MAX_MESSAGE + 1024, socket.CMSG_SPACE(4 * (_MAX_FILES + 3)), _CLOSE_ON_EXEC
     try:
         connection.send(token)
-        return connection.recvmsg(*room)
+        connection.recv(1, socket.MSG_PEEK)  # waits, up to the timeout
     except (BrokenPipeError, ConnectionResetError):
-        return connection.recvmsg(*room)
+        pass  # what it has said is still there
+    return _core._receive(connection.fileno())
 
 
 def _check_answer(message: bytes, flags: int) -> None:
-    code = message[0] if message else 0
+    if not message:
+        raise _failed(
+            "the process that shared the memory has ended, or let the connection go",
+            "share it again, from one that lives",
+        )
+    code = message[0]
     if code == _ANSWER_UNKNOWN:
         raise _failed(
             "nothing is shared under this text any more: the Shared was closed or deleted, or "
@@ -607,25 +648,22 @@ def _damaged() -> ExchangeError:
     )
 
 
-def _close(files: list[int]) -> None:
-    for file in files:
-        os.close(file)
-
-
-def _built(message: bytes, files: list[int], connection: int) -> Any:
-    """The object of a message, in the memory of the files, which it takes over."""
+def _built(message: bytes, files: CapsuleType, n: int, connection: int) -> Any:
+    """The object of a message, in the memory of its files."""
     try:
         description = json.loads(message)
         if isinstance(description, int):
-            text = _core._map_file(files.pop(), description, False, connection)
+            n -= 1
+            _require(description <= _MAX_DESCRIPTION)
+            text = _core._map_file(files, n, description, False, connection)
             description = json.loads(bytes(memoryview(text)))
         kind, writable, sizes, schema, numbers, rows = description
         if kind == "ArrayStream":
             return _built_stream(schema, files)
-        if len(sizes) != len(files):
-            raise ValueError(f"{len(sizes)} sizes of {len(files)} files")
+        _require(len(sizes) == n)
         mapped = [
-            _core._map_file(files.pop(0), size, bool(writable), connection) for size in sizes
+            _core._map_file(files, i, size, bool(writable), connection)
+            for i, size in enumerate(sizes)
         ]
         parts = _core._buffers_in_files(tuple(mapped), rows)
         return _made(kind, schema, numbers, parts)
@@ -641,15 +679,16 @@ def _built(message: bytes, files: list[int], connection: int) -> Any:
         raise _damaged() from error
     except OSError as error:
         raise _failed_call("a mapping of what was shared", error) from error
-    finally:
-        _close(files)
 
 
-def _built_stream(schema: str, files: list[int]) -> ArrayStream:
+def _require(is_so: bool) -> None:
+    if not is_so:
+        raise ValueError
+
+
+def _built_stream(schema: str, files: CapsuleType) -> ArrayStream:
     type_ = _core._schema_of_parts(_schema_of(schema))
-    (file,) = files
-    connection = socket.socket(fileno=file)
-    files.clear()
+    connection = socket.socket(fileno=_core._take_file(files, 0))
     connection.settimeout(None)  # a batch may take long
     return _core.array_stream(_Batches(connection), schema=type_, device_type=DeviceType.CPU)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from arrowdev._convert import OWN_ERRORS, find_target, refused_by_library
+from arrowdev._convert import OWN_ERRORS, find_target, other_class, refused_by_library
 from arrowdev._core import (
     Array,
     ArrayStream,
@@ -28,16 +28,14 @@ _T = TypeVar("_T")
 
 
 class _Results(Generic[_T]):
-    """What both kinds have in common: a stream that is read once."""
+    """What ConvertedStream and AsyncConvertedStream have in common: they are read once."""
 
     __slots__ = ("__weakref__", "_stream")
 
     _stream: ArrayStream | AsyncArrayStream
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        name = type(self).__name__
-        article = "an" if name[0] == "A" else "a"
-        raise TypeError(f"cannot pickle or copy {article} {name}, which can be read only once")
+        raise TypeError(f"cannot pickle or copy {type(self).__name__}: it can be read only once")
 
     def __repr__(self) -> str:
         return f"<arrowdev.{type(self).__name__} of {self._stream!r}>"
@@ -137,7 +135,7 @@ def plan(
     target = find_target(cls)
     whole = target.whole
     assert whole is not None
-    if not target.is_open:
+    if target.is_tried:
         _try_whole(source, cls, whole, copy, stream)
 
     def read(taken: ArrayStream) -> Any:
@@ -157,11 +155,13 @@ def _try_whole(
     batches = [_empty(source.schema)] if source.device_type == DeviceType.CPU else []
     empty = array_stream(iter(batches), schema=source.schema, device_type=source.device_type)
     try:
-        whole(empty, copy, stream)
+        result = whole(empty, copy, stream)
     except OWN_ERRORS:
         raise
     except Exception as error:
         raise refused_by_library(cls, source, error) from error
+    if not isinstance(result, cls):
+        raise other_class(cls, result)
 
 
 def _empty(schema: Schema) -> Array:
@@ -175,7 +175,8 @@ def batch_converter(
     """Return the function that converts a batch, for a class or a mapping of names to classes.
 
     The classes are tried on a batch without rows, so that what they say of the types is raised
-    before a batch is read. Functions that were registered are not: they may count their calls.
+    before a batch is read. What was registered and __arrowdev_from__() are not: they may count
+    their calls.
     """
     classes = _classes(cls)
     empty = _empty(schema)
@@ -192,7 +193,7 @@ def batch_converter(
 
 def _try_type(empty: Array, cls: type) -> None:
     target = _find(cls)
-    if target is None or not target.is_open or target.is_convention:
+    if target is None or target.is_tried:
         try:
             empty.into(cls)
         except ExchangeError as error:

@@ -1,4 +1,4 @@
-"""What was registered for convert() and .into(): classes, and functions that make instances."""
+"""What was registered for convert() and .into(); and the names of classes and libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def class_name(cls: type) -> str:
 
 
 def library_name(cls: type) -> str:
-    """Return the name of the module that a program imports."""
+    """Return the name of the module that a program imports: jax for classes of jaxlib."""
     name = str(cls.__module__).partition(".")[0]
     return "jax" if name == "jaxlib" else name
 

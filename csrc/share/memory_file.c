@@ -57,19 +57,6 @@ leave_list(ad_mapping *self)
     pthread_mutex_unlock(&lock);
 }
 
-/* A reference, unless the last one is being dropped. */
-static ad_mapping *
-try_ref(ad_mapping *self)
-{
-    size_t refs = atomic_load(&self->base.refs);
-    while (refs != 0) {
-        if (atomic_compare_exchange_weak(&self->base.refs, &refs, refs + 1)) {
-            return self;
-        }
-    }
-    return NULL;
-}
-
 ad_mapping *
 ad_mapping_find(const void *data, size_t nbytes)
 {
@@ -79,10 +66,11 @@ ad_mapping_find(const void *data, size_t nbytes)
     for (ad_mapping *it = mappings; it != NULL && found == NULL;
          it = it->next) {
         uintptr_t begin = (uintptr_t)it->data;
-        if (it->data != NULL && first >= begin &&
-            first - begin <= it->nbytes &&
+        if (it->data != NULL && first >= begin && first - begin < it->nbytes &&
             nbytes <= it->nbytes - (first - begin)) {
-            found = try_ref(it);
+            /* The caller's memory lies in it, so it has a reference. */
+            ad_owner_ref(&it->base);
+            found = it;
         }
     }
     pthread_mutex_unlock(&lock);
@@ -173,11 +161,12 @@ map(int file, size_t nbytes, bool is_writable, int connection,
     return AD_OK;
 }
 
-/* Pages are taken as they are written, as malloc() takes them. */
+/* Pages are taken as they are written, as malloc() takes them. A process that
+ * got the file for reading cannot open it for writing, unless it is root's. */
 static int
 set_size(int file, size_t nbytes)
 {
-    return ftruncate(file, (off_t)nbytes) == 0 &&
+    return ftruncate(file, (off_t)nbytes) == 0 && fchmod(file, 0400) == 0 &&
                    fcntl(file, F_ADD_SEALS, SEALS) == 0
                ? 0
                : errno;

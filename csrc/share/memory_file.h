@@ -43,7 +43,8 @@ AD_MUST_CHECK ad_status ad_memory_file_map(int file, size_t nbytes,
                                            ad_mapping **out, ad_error *err);
 
 /* The mapping in which these bytes lie, with a reference for the caller; NULL
- * if they lie in none. */
+ * if they lie in none. The caller keeps the bytes alive, which are one at
+ * least. */
 ad_mapping *ad_mapping_find(const void *data, size_t nbytes);
 
 #endif /* AD_SHARE_MEMORY_FILE_H */

@@ -18,12 +18,15 @@
 
 #include "base/process.h"
 
+/* A forked child follows `next` in both lists, wherever the fork was. */
 struct ad_published {
-    ad_owner base; /* references: the user's, the list's, each connection's */
+    ad_owner base; /* references: the user's, each connection's, and that of
+                      being open */
     unsigned char token[AD_TOKEN_SIZE];
-    int64_t uses; /* guarded by `lock`, like the next two */
-    bool is_listed;
-    ad_published *next, **link;
+    int64_t uses; /* guarded by `lock`, like the next three */
+    bool is_open;
+    struct ad_published *_Atomic next;
+    struct ad_published *_Atomic *link;
     _Atomic int64_t n_connections;
     unsigned generation;
     ad_owner *owner;
@@ -36,16 +39,40 @@ struct ad_published {
 /* Of the thread alone. */
 typedef struct connection {
     int fd;
+    int64_t deadline; /* for the token */
     ad_published *to; /* NULL until the token has come */
+    struct connection *_Atomic next;
+    struct connection *_Atomic *link;
 } connection;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static ad_published *published;
+static ad_published *_Atomic published; /* all that live */
+static connection *_Atomic connections;
 static struct {
+    int socket, poll, spare; /* -1: not open */
+    size_t n_silent;         /* connections without a token */
     bool is_started;
-    int socket, poll, spare;
     char name[AD_SERVER_NAME_SIZE];
 } server = {.socket = -1, .poll = -1, .spare = -1};
+
+/* Links `self` in before the first one. */
+#define ENTER(list, self)                                                     \
+    do {                                                                      \
+        atomic_store(&(self)->next, atomic_load(&(list)));                    \
+        (self)->link = &(list);                                               \
+        if (atomic_load(&(list)) != NULL) {                                   \
+            atomic_load(&(list))->link = &(self)->next;                       \
+        }                                                                     \
+        atomic_store(&(list), (self));                                        \
+    } while (0)
+
+#define LEAVE(self)                                                           \
+    do {                                                                      \
+        atomic_store((self)->link, atomic_load(&(self)->next));               \
+        if (atomic_load(&(self)->next) != NULL) {                             \
+            atomic_load(&(self)->next)->link = (self)->link;                  \
+        }                                                                     \
+    } while (0)
 
 /* --- what is published --------------------------------------------------- */
 
@@ -61,6 +88,11 @@ static void
 published_destroy(ad_owner *base)
 {
     ad_published *self = (ad_published *)base;
+    if (self->generation == ad_process_generation()) {
+        pthread_mutex_lock(&lock);
+        LEAVE(self);
+        pthread_mutex_unlock(&lock);
+    }
     close_files_of(self);
     ad_owner_unref(self->owner);
     free(self->files);
@@ -71,32 +103,13 @@ published_destroy(ad_owner *base)
 static const ad_owner_ops published_ops = {.destroy = published_destroy,
                                            .name = "shared memory"};
 
-static void
-list_locked(ad_published *self)
-{
-    ad_owner_ref(&self->base);
-    self->next = published;
-    self->link = &published;
-    if (published != NULL) {
-        published->link = &self->next;
-    }
-    published = self;
-    self->is_listed = true;
-}
-
-/* Whether it was in the list, whose reference is then the caller's. */
+/* Whether it was open. Its reference is then the caller's. */
 static bool
-unlist_locked(ad_published *self)
+close_locked(ad_published *self)
 {
-    if (!self->is_listed) {
-        return false;
-    }
-    *self->link = self->next;
-    if (self->next != NULL) {
-        self->next->link = self->link;
-    }
-    self->is_listed = false;
-    return true;
+    bool was_open = self->is_open;
+    self->is_open = false;
+    return was_open;
 }
 
 /* Compares all bytes, so that the time tells nothing of them. */
@@ -110,18 +123,18 @@ is_equal(const unsigned char *a, const unsigned char *b)
     return difference == 0;
 }
 
-/* What has this token, with a reference, or NULL; one use less. */
+/* What is open and has this token, with a reference, or NULL; one use less. */
 static ad_published *
 take(const unsigned char *token)
 {
     ad_published *found = NULL;
     pthread_mutex_lock(&lock);
     for (ad_published *it = published; it != NULL; it = it->next) {
-        found = is_equal(it->token, token) ? it : found;
+        found = is_equal(it->token, token) && it->is_open ? it : found;
     }
     if (found != NULL) {
         ad_owner_ref(&found->base);
-        if (found->uses > 0 && --found->uses == 0 && unlist_locked(found)) {
+        if (found->uses > 0 && --found->uses == 0 && close_locked(found)) {
             ad_owner_unref(&found->base); /* not the last one */
         }
     }
@@ -131,15 +144,48 @@ take(const unsigned char *token)
 
 /* --- the thread ---------------------------------------------------------- */
 
+static int64_t
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / (1000 * 1000);
+}
+
+static void *
+release(void *published)
+{
+    ad_owner_unref(&((ad_published *)published)->base);
+    return NULL;
+}
+
+/* An owner of Python's waits for the GIL, which others need not wait for. The
+ * reference is the last one if there is no other, as nobody can attach any
+ * more. */
+static void
+release_elsewhere(ad_published *it)
+{
+    if (it->owner == NULL || atomic_load(&it->base.refs) > 1 ||
+        ad_thread_start(release, it, NULL) != 0) {
+        ad_owner_unref(&it->base);
+    }
+}
+
+/* A child of a fork has the descriptor too, so that only a call takes it out
+ * of the poll. */
 static void
 drop(connection *it)
 {
     ad_published *to = it->to;
-    close(it->fd); /* leaves the poll as well */
+    LEAVE(it);
+    epoll_ctl(server.poll, EPOLL_CTL_DEL, it->fd, NULL);
+    close(it->fd);
     free(it);
-    if (to != NULL) {
+    if (to == NULL) {
+        server.n_silent--;
+    } else {
         atomic_fetch_sub(&to->n_connections, 1);
-        ad_owner_unref(&to->base);
+        release_elsewhere(to);
     }
 }
 
@@ -191,6 +237,7 @@ answer(connection *it)
         send_code(it->fd, AD_ANSWER_UNKNOWN);
         return false;
     }
+    server.n_silent--;
     atomic_fetch_add(&it->to->n_connections, 1);
     bool is_sent = send_all(it->fd, it->to);
     if (it->to->uses == 0) { /* of this thread alone by now */
@@ -240,12 +287,27 @@ accept_one(void)
     }
     connection *it = is_same_user(fd) ? calloc(1, sizeof(*it)) : NULL;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = it};
-    if (it != NULL) {
-        it->fd = fd;
-    }
     if (it == NULL || epoll_ctl(server.poll, EPOLL_CTL_ADD, fd, &event) != 0) {
         free(it);
         close(fd);
+        return;
+    }
+    it->fd = fd;
+    it->deadline = now() + AD_TOKEN_TIMEOUT;
+    ENTER(connections, it);
+    server.n_silent++;
+}
+
+static void
+drop_silent(void)
+{
+    int64_t time = now();
+    connection *next;
+    for (connection *it = connections; it != NULL; it = next) {
+        next = it->next;
+        if (it->to == NULL && it->deadline <= time) {
+            drop(it);
+        }
     }
 }
 
@@ -254,7 +316,8 @@ serve(void *unused)
 {
     struct epoll_event events[64];
     for (;;) {
-        int n = epoll_wait(server.poll, events, 64, -1);
+        int n = epoll_wait(server.poll, events, 64,
+                           server.n_silent > 0 ? AD_TOKEN_TIMEOUT / 4 : -1);
         for (int i = 0; i < n; i++) {
             connection *it = events[i].data.ptr;
             if (it == NULL) {
@@ -263,25 +326,45 @@ serve(void *unused)
                 drop(it);
             }
         }
+        if (server.n_silent > 0) {
+            drop_silent();
+        }
     }
     return NULL;
 }
 
 /* --- start --------------------------------------------------------------- */
 
-/* The child has no thread. Without its copy of the socket, a process that
- * connects after the end of the parent is told so at once. */
+static void
+close_server(void)
+{
+    int *const all[] = {&server.socket, &server.poll, &server.spare};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (*all[i] >= 0) {
+            close(*all[i]);
+        }
+        *all[i] = -1;
+    }
+}
+
+/* The child has no thread. It gives up its copies of the descriptors: what it
+ * keeps open would neither end with the parent nor with what was shared. The
+ * structs stay; references that others had are not given back. */
 static void
 on_fork(void)
 {
     pthread_mutex_init(&lock, NULL);
-    published = NULL;
-    if (server.is_started) {
-        close(server.socket);
-        close(server.poll);
-        close(server.spare); /* may be -1 */
+    for (ad_published *it = published; it != NULL; it = it->next) {
+        close_files_of(it);
     }
+    for (connection *it = connections; it != NULL; it = it->next) {
+        close(it->fd);
+    }
+    close_server();
+    published = NULL;
+    connections = NULL;
     server.is_started = false;
+    server.n_silent = 0;
 }
 
 static ad_child_hook child_hook = {.run = on_fork};
@@ -327,18 +410,6 @@ open_all(void)
     return code;
 }
 
-static void
-close_all(void)
-{
-    int *const all[] = {&server.socket, &server.poll, &server.spare};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (*all[i] >= 0) {
-            close(*all[i]);
-        }
-        *all[i] = -1;
-    }
-}
-
 static ad_status
 start_locked(ad_error *err)
 {
@@ -349,7 +420,7 @@ start_locked(ad_error *err)
     code = code == 0 ? open_all() : code;
     code = code == 0 ? ad_thread_start(serve, NULL, NULL) : code;
     if (code != 0) {
-        close_all();
+        close_server();
         return ad_fail(err, AD_ERR_EXCHANGE, "share",
                        code == EMFILE ? "raise the limit (ulimit -n)" : NULL,
                        "the thread that shares memory cannot start: %s",
@@ -415,9 +486,11 @@ ad_publish(const ad_publication *publication, ad_published **out,
         return ad_fail_memory(err, sizeof(*self) + publication->nbytes);
     }
     pthread_mutex_lock(&lock);
+    ENTER(published, self);
     ad_status status = start_locked(err);
     if (status == AD_OK) {
-        list_locked(self);
+        ad_owner_ref(&self->base);
+        self->is_open = true;
     }
     pthread_mutex_unlock(&lock);
     if (status != AD_OK) {
@@ -435,9 +508,9 @@ ad_published_close(ad_published *self)
         return;
     }
     pthread_mutex_lock(&lock);
-    bool was_listed = unlist_locked(self);
+    bool was_open = close_locked(self);
     pthread_mutex_unlock(&lock);
-    if (was_listed) {
+    if (was_open) {
         ad_owner_unref(&self->base);
     }
 }
@@ -461,7 +534,7 @@ ad_published_is_open(const ad_published *self)
         return false;
     }
     pthread_mutex_lock(&lock);
-    bool is_open = self->is_listed;
+    bool is_open = self->is_open;
     pthread_mutex_unlock(&lock);
     return is_open;
 }

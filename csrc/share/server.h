@@ -5,7 +5,7 @@
  * What is published keeps its owner until it is closed and the last
  * connection has ended: a process that dies closes its connection.
  *
- * The thread holds no GIL and needs none to answer. It starts with the first
+ * The thread needs no GIL: an owner is released on another thread. It starts with the first
  * publication. Only processes of the same user are answered.
  */
 #ifndef AD_SHARE_SERVER_H
@@ -23,6 +23,7 @@ enum {
     AD_SERVER_NAME_SIZE = 32,
     AD_MAX_SENT_FILES = 253,       /* of Linux, for one message */
     AD_MAX_SENT_BYTES = 60 * 1024, /* fits into the buffer of a socket */
+    AD_TOKEN_TIMEOUT = 5000,       /* ms from a connection to its token */
 };
 
 /* The first byte of an answer. */

@@ -222,6 +222,7 @@ ELSEWHERE = {
     "kernel": "isolated/opencl_faults.py",
     "metadata": "aio/test_aio_bridges.py",
     "shape": "protocols/test_two_kinds.py",
+    "share": "share/test_share.py",
     "target": "arrays/test_targets.py",
 }
 

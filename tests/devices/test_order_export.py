@@ -194,16 +194,16 @@ def test_exchange_allocation_fails(device, table):
 def into_foreign(world, queue, into=lambda tensor, cls: tensor.into(cls)):
     """tensor.into() a class that works on `queue`; the result is deleted at once."""
     foreign = Foreign(stream=queue.handle if queue else None)
-    taken = []
+    made, taken = foreign(), []
 
     def to_py(managed, out):
         taken.append(Received.of_struct(managed[0]))
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(taken))
-        ctypes.cast(out, POINTER(ctypes.c_void_p))[0] = id(taken)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+        ctypes.cast(out, POINTER(ctypes.c_void_p))[0] = id(made)
         return 0
 
     foreign.table.to_py = dl.TO_PY(to_py)
-    assert into(world.pending(), foreign.type) is taken
+    assert into(world.pending(), foreign.type) is made
     return taken[0]
 
 

@@ -299,6 +299,34 @@ def test_whole_stream_that_is_refused_is_not_handed_over(make, name, arguments, 
     assert len(list(stream)) == len(list(make()))
 
 
+@pytest.mark.parametrize("name", ["pd.Series", "pd.DataFrame", "pl.Series", "arro3.ChunkedArray"])
+def test_whole_stream_of_a_device_is_not_handed_over(name):
+    library, _, attribute = name.partition(".")
+    with software_device() as device:
+        stream = ad.array_stream([device.array([1, 2])] * 2)
+        with pytest.raises(ad.ExchangeError, match="needs host memory"):
+            stream.into(getattr(globals()[library], attribute))
+        assert [len(each) for each in stream] == [2, 2]
+        del stream
+
+
+def test_subclass_that_takes_a_whole_stream():
+    class Derived(pa.Table):
+        pass
+
+    stream = batches()
+    with pytest.raises(TypeError, match=r"make an instance of pyarrow\.lib\.Table, not of"):
+        stream.into(Derived)
+    assert len(list(stream)) == 3
+
+
+def test_convention_that_takes_a_whole_stream_is_tried():
+    stream = columns()
+    with pytest.raises(ad.ExchangeError):
+        stream.into(arro3.Table)
+    assert len(list(stream)) == 2
+
+
 def test_type_that_a_library_refuses_itself():
     column = pa.array([1, None], pa.decimal256(50, 0))
     stream = ad.array_stream([pa.record_batch({"x": column})])
@@ -427,7 +455,7 @@ def test_cycle_through_a_stream_is_collected():
 
 
 def test_pickle_is_refused():
-    with pytest.raises(TypeError, match="a ConvertedStream, which can be read only once"):
+    with pytest.raises(TypeError, match="copy ConvertedStream: it can be read only once"):
         pickle.dumps(columns().into(np.ndarray))
 
 
@@ -552,7 +580,7 @@ def test_object_of_an_async_stream():
         found = ad.aio.connect(columns()).into(np.ndarray)
         assert weakref.ref(found)() is found
         assert repr(found).startswith("<arrowdev.AsyncConvertedStream of <arrowdev.")
-        with pytest.raises(TypeError, match="an AsyncConvertedStream, which can"):
+        with pytest.raises(TypeError, match="copy AsyncConvertedStream: it can"):
             copy.copy(found)
         await found.aclose()
 

@@ -60,7 +60,7 @@ tensor_for_library(ad_state *state, PyObject *self, const ad_request *request,
 }
 
 static PyObject *
-convert_by_exchange_api(ad_state *state, PyObject *self,
+convert_by_exchange_api(ad_state *state, PyObject *self, PyObject *cls,
                         const ad_type_slot *slot,
                         const ad_stream_argument *stream, int copy)
 {
@@ -72,7 +72,7 @@ convert_by_exchange_api(ad_state *state, PyObject *self,
     PyObject *result =
         ad_dlpack_exchange_into(state, slot, &imported.tensor.tensor,
                                 stream->kind != AD_STREAM_ABSENT);
-    if (result != NULL &&
+    if (result != NULL && PyObject_TypeCheck(result, (PyTypeObject *)cls) &&
         warn_if_readonly(&imported.tensor.tensor, result, 1) < 0) {
         Py_CLEAR(result);
     }
@@ -127,7 +127,7 @@ ad_convert_into(ad_state *state, PyObject *self, PyObject *cls,
     /* Our own table would want a current stream of the device. */
     if (slot.exchange_api != NULL && cls != state->tensor_type) {
         PyObject *made =
-            convert_by_exchange_api(state, self, &slot, stream, copy);
+            convert_by_exchange_api(state, self, cls, &slot, stream, copy);
         if (made == NULL || PyObject_TypeCheck(made, (PyTypeObject *)cls)) {
             return made;
         }

@@ -514,7 +514,7 @@ PyMethodDef ad_module_functions[] = {
     {"_warn_if_readonly", AD_METHOD(ad_function_warn_if_readonly),
      "_warn_if_readonly(tensor, result, /)\n--\n\n"
      "Warn that `result` is writable although the memory of `tensor` was\n"
-     "flagged as read-only. For _libraries.py."},
+     "flagged as read-only. For _libraries.py and _open_targets.py."},
     {"_log", ad_function_log, METH_O,
      "_log(text, /)\n--\n\nWrite a message of the logger, if it is on."},
     {"_first_children", function_first_children, METH_VARARGS,
@@ -605,6 +605,8 @@ PyMethodDef ad_module_functions[] = {
     {"_find_file", ad_function_find_file, METH_O,
      "Where a Buffer lies in a memory file: (address of the file's memory,\n"
      "offset, size of the file, is it writable); None: in no memory file."},
+    {"_receive", ad_function_receive, METH_O, NULL},
+    {"_take_file", ad_function_take_file, METH_VARARGS, NULL},
     {"_map_file", ad_function_map_file, METH_VARARGS, NULL},
     {"_buffers_in_files", ad_function_buffers_in_files, METH_VARARGS, NULL},
     {"_publish", ad_function_publish, METH_VARARGS, NULL},

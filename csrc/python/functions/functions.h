@@ -74,6 +74,8 @@ PyObject *ad_memory_file_buffer(ad_state *state, int64_t nbytes);
 /* For _share.py. */
 PyObject *ad_function_copy_to_file(PyObject *module, PyObject *buffers);
 PyObject *ad_function_find_file(PyObject *module, PyObject *object);
+PyObject *ad_function_receive(PyObject *module, PyObject *socket);
+PyObject *ad_function_take_file(PyObject *module, PyObject *args);
 PyObject *ad_function_map_file(PyObject *module, PyObject *args);
 PyObject *ad_function_buffers_in_files(PyObject *module, PyObject *args);
 PyObject *ad_function_publish(PyObject *module, PyObject *args);

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "share/memory_file.h"
@@ -117,8 +119,9 @@ ad_function_find_file(PyObject *module, PyObject *object)
         return NULL;
     }
     const char *data = ad_tensor_address(tensor);
+    int64_t size = ad_tensor_size(tensor);
     ad_mapping *mapping =
-        ad_mapping_find(data, (size_t)ad_tensor_size(tensor));
+        size > 0 ? ad_mapping_find(data, (size_t)size) : NULL;
     if (mapping == NULL) {
         Py_RETURN_NONE;
     }
@@ -131,25 +134,142 @@ ad_function_find_file(PyObject *module, PyObject *object)
     return result;
 }
 
-/* (file, nbytes, is_writable, connection): takes over the file, and makes a
- * connection of its own of the other. */
+/* --- what another process sends ------------------------------------------ */
+
+#define FILES_CAPSULE "arrowdev.files"
+
+/* Descriptors that came with a message; -1 where one was taken. */
+typedef struct received {
+    size_t n;
+    int files[AD_MAX_SENT_FILES];
+} received;
+
+static void
+free_received(PyObject *capsule)
+{
+    received *self = PyCapsule_GetPointer(capsule, FILES_CAPSULE);
+    for (size_t i = 0; i < self->n; i++) {
+        if (self->files[i] >= 0) {
+            close(self->files[i]);
+        }
+    }
+    free(self);
+}
+
+static void
+keep_files(struct msghdr *message, received *out)
+{
+    for (struct cmsghdr *it = CMSG_FIRSTHDR(message); it != NULL;
+         it = CMSG_NXTHDR(message, it)) {
+        if (it->cmsg_level == SOL_SOCKET && it->cmsg_type == SCM_RIGHTS) {
+            size_t n = (it->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            memcpy(out->files + out->n, CMSG_DATA(it), n * sizeof(int));
+            out->n += n;
+        }
+    }
+}
+
+/* (socket): the message that is there, a capsule with its descriptors, their
+ * number, and the flags of recvmsg(). The capsule has the descriptors before
+ * any code of Python's runs. */
+PyObject *
+ad_function_receive(PyObject *module, PyObject *socket)
+{
+    union {
+        struct cmsghdr first; /* for the alignment */
+        char bytes[CMSG_SPACE(sizeof(int) * AD_MAX_SENT_FILES)];
+    } control;
+    int fd = (int)PyLong_AsLong(socket);
+    received *self =
+        fd == -1 && PyErr_Occurred() ? NULL : calloc(1, sizeof(*self));
+    PyObject *text = self != NULL
+                         ? PyBytes_FromStringAndSize(NULL, AD_MAX_SENT_BYTES)
+                         : NULL;
+    PyObject *capsule = text != NULL
+                            ? PyCapsule_New(self, FILES_CAPSULE, free_received)
+                            : NULL;
+    if (capsule == NULL) {
+        free(self);
+        Py_XDECREF(text);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    struct iovec room = {PyBytes_AS_STRING(text), AD_MAX_SENT_BYTES};
+    struct msghdr message = {.msg_iov = &room,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n >= 0) {
+        keep_files(&message, self);
+        _PyBytes_Resize(&text, n);
+    } else {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_CLEAR(text);
+    }
+    if (text == NULL) {
+        Py_DECREF(capsule);
+        return NULL;
+    }
+    return Py_BuildValue("(NNni)", text, capsule, (Py_ssize_t)self->n,
+                         message.msg_flags);
+}
+
+/* The descriptor i, which the caller closes; -1 with ValueError. */
+static int
+take_file(PyObject *capsule, Py_ssize_t i)
+{
+    received *self = PyCapsule_GetPointer(capsule, FILES_CAPSULE);
+    if (self == NULL) {
+        return -1;
+    }
+    int file = i >= 0 && (size_t)i < self->n ? self->files[i] : -1;
+    if (file < 0) {
+        PyErr_Format(PyExc_ValueError, "there is no file %zd", i);
+    } else {
+        self->files[i] = -1;
+    }
+    return file;
+}
+
+/* (files, i): the descriptor, which is the caller's. */
+PyObject *
+ad_function_take_file(PyObject *module, PyObject *args)
+{
+    PyObject *capsule;
+    Py_ssize_t i;
+    if (!PyArg_ParseTuple(args, "On", &capsule, &i)) {
+        return NULL;
+    }
+    int file = take_file(capsule, i);
+    return file >= 0 ? PyLong_FromLong(file) : NULL;
+}
+
+/* (files, i, nbytes, is_writable, connection): a Buffer over the file i, which
+ * keeps a connection of its own. */
 PyObject *
 ad_function_map_file(PyObject *module, PyObject *args)
 {
     ad_state *state = ad_state_of_module(module);
-    int file, is_writable, connection;
-    Py_ssize_t nbytes;
+    PyObject *capsule;
+    int is_writable, connection;
+    Py_ssize_t i, nbytes;
     ad_mapping *mapping;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "inpi", &file, &nbytes, &is_writable,
+    if (!PyArg_ParseTuple(args, "Onnpi", &capsule, &i, &nbytes, &is_writable,
                           &connection)) {
         return NULL;
     }
-    int own = nbytes >= 0 ? fcntl(connection, F_DUPFD_CLOEXEC, 0) : -1;
+    if (nbytes < 0) {
+        return PyErr_Format(PyExc_ValueError, "a negative size");
+    }
+    int own = fcntl(connection, F_DUPFD_CLOEXEC, 0);
     if (own < 0) {
-        close(file);
-        return nbytes < 0 ? PyErr_Format(PyExc_ValueError, "a negative size")
-                          : PyErr_SetFromErrno(PyExc_OSError);
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    int file = take_file(capsule, i);
+    if (file < 0) {
+        close(own);
+        return NULL;
     }
     return ad_memory_file_map(file, (size_t)nbytes, is_writable, own, &mapping,
                               &err) == AD_OK
@@ -230,8 +350,10 @@ static int
 open_file(ad_state *state, PyObject *buffer, int is_writable)
 {
     const ad_tensor *tensor = host_buffer(state, buffer);
-    ad_mapping *mapping =
-        tensor != NULL ? ad_mapping_find(ad_tensor_address(tensor), 0) : NULL;
+    ad_mapping *mapping = tensor != NULL && ad_tensor_size(tensor) > 0
+                              ? ad_mapping_find(ad_tensor_address(tensor),
+                                                (size_t)ad_tensor_size(tensor))
+                              : NULL;
     char path[40];
     if (mapping == NULL) {
         if (tensor != NULL) {
