@@ -127,8 +127,8 @@ def share(
     Raises
     ------
     ExchangeError
-        The memory is on a device, needs a copy that was ruled out, or is flagged read-only and
-        `writable` is true; or descriptors have run out.
+        The memory is on a device; needs a copy that was ruled out; lies in a memory file that is
+        read-only here, and `writable` is true; or descriptors have run out.
     TypeError
         `x` has no protocol.
     ValueError
