@@ -734,7 +734,7 @@ def test_nothing_leaks():
     wait_until(lambda: (descriptors(), mappings()) == before)
 
 
-@pytest.mark.parametrize("n", [10, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_processes_that_are_killed(n):
     """At any moment of an exchange."""
     column, _ = shared_array(np.arange(1000))
