@@ -44,6 +44,7 @@ from arrowdev._core import (
     validate,
 )
 from arrowdev._include import get_include
+from arrowdev._share import Shared, attach, share, sharing
 from arrowdev._targets import register_target
 from arrowdev._unpickle_on import unpickle_on
 from arrowdev._wrappers import as_device, as_host
@@ -87,21 +88,6 @@ __all__ = [
     "use_stream",
     "validate",
 ]
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from arrowdev._share import Shared, attach, share, sharing
-
-
-def __getattr__(name: str) -> object:
-    """Import what needs sockets when it is first used."""
-    if name not in ("Shared", "attach", "share", "sharing"):
-        raise AttributeError(f"module 'arrowdev' has no attribute {name!r}")
-    from arrowdev import _share
-
-    found = globals()[name] = getattr(_share, name)
-    return found
-
 
 if _os.environ.get("ARROWDEV_LOG"):
     from arrowdev._log import read_environment as _read_environment

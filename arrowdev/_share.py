@@ -1,6 +1,7 @@
 """Arrays in other processes of this machine: share() and attach().
 
-The core has memory files, and a thread that hands their descriptors to processes of the same
+`import arrowdev` imports this module, and what takes long to import only its functions do. The
+core has memory files, and a thread that hands their descriptors to processes of the same
 user that know a token. Here is what goes with them: the description of an array, as a pickle has
 it, in JSON, which runs no code when it is read.
 """
@@ -10,19 +11,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import json
 import os
-import socket
 import struct
 import threading
 import zlib
 
-from arrowdev import _core, _pickle
+from arrowdev import _core
 from arrowdev._core import Array, ArrayStream, Buffer, DeviceType, InvalidArrowError, Tensor
 from arrowdev._errors import exchange_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
     from typing import Any
 
@@ -174,6 +174,8 @@ def _published(
     how: tuple[str, ...],
 ) -> Shared:
     """files: a Buffer in each memory file, or a descriptor."""
+    import json
+
     message = json.dumps(description, separators=(",", ":")).encode("ascii")
     if len(message) > _MAX_MESSAGE:
         text = _core.device("cpu").empty(len(message), shared=True)
@@ -206,6 +208,8 @@ def _importable(x: Any) -> Any:
 
 def _parts(value: Any) -> tuple[str, list[Any], list[Buffer | None]]:
     """The type and the numbers of the description, and the memory."""
+    import json
+
     parts = _core._parts(value)
     if isinstance(value, Array):
         schema, numbers, buffers = parts
@@ -307,6 +311,9 @@ def _share_stream(
     stream: ArrayStream, uses: int | None, writable: bool, copy: bool | None
 ) -> Shared:
     """Hand over one end of a pair of sockets; a thread at the other one reads the stream."""
+    import json
+    import socket
+
     if uses not in (None, 1):
         raise ValueError(f"a stream can be attached to once, not {uses} times")
     _require_host(stream)
@@ -429,6 +436,8 @@ _lock = threading.Lock()
 
 
 def _switch() -> None:
+    from arrowdev import _pickle
+
     _pickle.share_once = _share_once if _switches and _switches[-1]._on else None
 
 
@@ -549,6 +558,8 @@ def _parsed(text: str) -> tuple[str, bytes]:
 
 def _connected(name: str) -> socket.socket:
     """A connection to the server of a process of this user."""
+    import socket
+
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError as error:
@@ -606,6 +617,8 @@ def _received(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleTy
 
 def _answer(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleType, int, int]:
     """A server without descriptors answers and closes, before it has read the token."""
+    import socket
+
     try:
         connection.send(token)
         connection.recv(1, socket.MSG_PEEK)  # waits, up to the timeout
@@ -615,6 +628,8 @@ def _answer(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleType
 
 
 def _check_answer(message: bytes, flags: int) -> None:
+    import socket
+
     if not message:
         raise _failed(
             "the process that shared the memory has ended, or let the connection go",
@@ -650,6 +665,8 @@ def _damaged() -> ExchangeError:
 
 def _built(message: bytes, files: CapsuleType, n: int, connection: int) -> Any:
     """The object of a message, in the memory of its files."""
+    import json
+
     try:
         description = json.loads(message)
         if isinstance(description, int):
@@ -687,6 +704,8 @@ def _require(is_so: bool) -> None:
 
 
 def _built_stream(schema: str, files: CapsuleType) -> ArrayStream:
+    import socket
+
     type_ = _core._schema_of_parts(_schema_of(schema))
     connection = socket.socket(fileno=_core._take_file(files, 0))
     connection.settimeout(None)  # a batch may take long
@@ -706,6 +725,8 @@ def _made(kind: str, schema: str, numbers: list[Any], memories: tuple[Any, ...])
 @functools.lru_cache(64)
 def _schema_of(text: str) -> tuple[Any, ...]:
     """The parts of a type, whose text is the same for all batches of a stream."""
+    import json
+
     return _type_of(json.loads(text))
 
 
