@@ -38,6 +38,12 @@ def cannot_promise(name: str) -> ExchangeError:
     )
 
 
+def require_copy(copy: bool | None, why: str, data: Source) -> None:
+    """Raise if the copy that `data` needs was ruled out. `why` says what takes it."""
+    if copy is False:
+        raise exchange_error(why, reason="copy", hint="leave copy=False out", device=data.device)
+
+
 # --- tensors -----------------------------------------------------------------
 
 
@@ -135,14 +141,12 @@ def with_bits(take: Take) -> Take:
         data = take(obj, copy, stream)
         if not _has_bool8(data):
             return data
-        if copy is False:
-            raise exchange_error(
-                f"the library does not know the bools in {data.schema}, which have a byte each, "
-                "and bits are a copy",
-                reason="copy",
-                hint="leave copy=False out",
-                device=data.device,
-            )
+        require_copy(
+            copy,
+            f"the library does not know the bools in {data.schema}, which have a byte each, and "
+            "bits are a copy",
+            data,
+        )
         return _cast_bools(data, schema_with_bits(data.schema))
 
     return taken
@@ -255,13 +259,9 @@ def from_start(take: Take, *formats: str) -> Take:
         part = find_part(data.schema, lambda format: format.startswith(formats))
         if part is None or not _has_slices(data):
             return data
-        if copy is False:
-            raise exchange_error(
-                f"the library misreads slices of {part}, and other rows are a copy",
-                reason="copy",
-                hint="leave copy=False out",
-                device=data.device,
-            )
+        require_copy(
+            copy, f"the library misreads slices of {part}, and other rows are a copy", data
+        )
         return array(data, copy=True, stream=stream)
 
     return taken

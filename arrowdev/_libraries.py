@@ -27,6 +27,7 @@ from arrowdev._given import (
     from_start,
     on_host,
     require_columns,
+    require_copy,
     schema_with_bits,
     take_array,
     take_batch,
@@ -221,12 +222,9 @@ def _jagged(torch: Any, obj: Source, copy: bool | None, stream: object) -> Any:
             hint="drop or fill them first, in the library that has them",
             device=data.device,
         )
-    if first and copy is False:
-        raise exchange_error(
-            f"the lists begin at value {first}, and offsets from 0 are a copy",
-            reason="copy",
-            hint="leave copy=False out",
-            device=data.device,
+    if first:
+        require_copy(
+            copy, f"the lists begin at value {first}, and offsets from 0 are a copy", data
         )
     values = tensor(items, copy=False if copy is False else None, stream=stream)
     result = _writable(torch.from_dlpack(values), values)
@@ -546,13 +544,7 @@ def _pandas_series(pandas: Any, obj: Source, copy: bool | None, stream: object) 
             raise
         return _from_arrow(pandas, "Series", _for_pandas(take_array)(obj, copy, stream))
     if values.ndim != 1 and isinstance(obj, Array) and obj.schema.format != "+s":
-        if copy is False:
-            raise exchange_error(
-                f"pandas makes objects of {obj.schema}, which takes a copy",
-                reason="copy",
-                hint="leave copy=False out",
-                device=obj.device,
-            )
+        require_copy(copy, f"pandas makes objects of {obj.schema}, which takes a copy", obj)
         return _from_arrow(pandas, "Series", _for_pandas(take_array)(obj, copy, stream))
     if values.ndim != 1 and isinstance(obj, Array):
         raise exchange_error(
