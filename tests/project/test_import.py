@@ -32,12 +32,14 @@ sys.path.insert(0, sys.argv[1])
 before = set(sys.modules)
 start = time.process_time()  # that of others does not count
 import arrowdev
-seconds = time.process_time() - start
+end = time.process_time()
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
+import asyncio
+ratio = (end - start) / (time.process_time() - end)
 import json
 with open("/proc/self/maps") as file:
     mapped = {line.split(None, 5)[5].strip() for line in file if "/" in line}
-print(json.dumps({"seconds": seconds, "new": sorted(new), "mapped": sorted(mapped)}))
+print(json.dumps({"ratio": ratio, "new": sorted(new), "mapped": sorted(mapped)}))
 """
 
 
@@ -123,11 +125,11 @@ def test_loads_no_gpu_library():
     assert [name for name in mapped if name.startswith(GPU_LIBRARIES)] == []
 
 
-def test_takes_under_20_ms():
+def test_takes_less_than_half_of_asyncio():
     runs = [import_once() for _ in range(10)]
     if any("libasan" in path for path in runs[0]["mapped"]):
         pytest.skip("not measured under a sanitizer")
-    assert min(run["seconds"] for run in runs) < 0.020
+    assert min(run["ratio"] for run in runs) < 0.5
 
 
 def test_version_has_one_source():
