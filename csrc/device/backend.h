@@ -112,6 +112,38 @@ typedef struct ad_block_copy {
     size_t source_pitch;
 } ad_block_copy;
 
+/* --- other processes ----------------------------------------------------- */
+
+/* How an allocation is named to another process. */
+typedef enum ad_ipc_kind {
+    AD_IPC_FILE,  /* it lies in a file */
+    AD_IPC_POOL,  /* the file is a memory pool, the bytes name a pointer */
+    AD_IPC_VMM,   /* the file is memory of the virtual memory management */
+    AD_IPC_LEGACY /* the bytes name the allocation */
+} ad_ipc_kind;
+
+enum {
+    AD_IPC_BYTES = 64,
+    AD_UUID_SIZE = 16,
+};
+
+/* An allocation, for another process. `base` is an address of the process that
+ * exports it. */
+typedef struct ad_ipc_memory {
+    ad_ipc_kind kind;
+    int file; /* a descriptor, which belongs to the holder; -1: none */
+    uint64_t file_offset; /* where it begins in the file */
+    const void *base;
+    size_t nbytes;
+    unsigned char bytes[AD_IPC_BYTES];
+} ad_ipc_memory;
+
+/* An event, for another process. */
+typedef struct ad_ipc_event {
+    int file; /* a descriptor, which belongs to the holder; -1: none */
+    unsigned char bytes[AD_IPC_BYTES];
+} ad_ipc_event;
+
 struct ad_backend {
     /* Short name, for example "cuda". The environment variable
      * ARROWDEV_<NAME>_LIBRARY overrides the library that is loaded. */
@@ -294,6 +326,41 @@ struct ad_backend {
      * EXT_DEV has producers whose events have another meaning. Default:
      * yes. */
     bool (*claims_event)(const void *sync_event);
+
+    /* --- other processes ------------------------------------------------- */
+
+    /* What names the device in all processes of this machine, whatever its
+     * number is in each. */
+    ad_status (*device_uuid)(int64_t id, unsigned char out[AD_UUID_SIZE],
+                             ad_error *err);
+
+    /* How another process can open the allocation in which `pointer` lies.
+     * Fails with AD_ERR_EXCHANGE, reason "share", and says of what kind the
+     * memory is, if no other process can. Default: none can. */
+    ad_status (*memory_export)(ad_context context, const void *pointer,
+                               ad_ipc_memory *out, ad_error *err);
+
+    /* Open memory of another process. *out is where it begins here. Borrows
+     * the descriptor. The other process keeps the memory until it is closed. */
+    ad_status (*memory_open)(ad_context context, const ad_ipc_memory *memory,
+                             void **out, ad_error *err);
+
+    /* Close it. No work uses it. Cannot fail. */
+    void (*memory_close)(ad_context context, const ad_ipc_memory *memory,
+                         void *data);
+
+    /* Record the work that is now on `stream`, one of arrowdev's own, in an
+     * event for other processes. *event is destroyed when no process waits for
+     * it any more; its handle is NULL if nothing has to be destroyed. */
+    ad_status (*event_export)(ad_context context, ad_stream stream,
+                              ad_event *event, ad_ipc_event *out,
+                              ad_error *err);
+
+    /* Open an event of another process. Borrows the descriptor. *out is
+     * queried, waited for and destroyed as an event of this process. If the
+     * other process ends before its work is done, the wait fails. */
+    ad_status (*event_open)(ad_context context, const ad_ipc_event *event,
+                            ad_event *out, ad_error *err);
 };
 
 /* Does the device run on the host's processors, and does a waiting host thread

@@ -45,6 +45,9 @@ refuse(ad_device device, const char *what, ad_error *err)
     return refuse_as(device, "runtime", what, err);
 }
 
+/* For refuse_as(). */
+#define WHAT_SHARES "share memory with other processes"
+
 /* Only the stand-in lacks a required slot. */
 static ad_status
 fail_absent(ad_error *err)
@@ -135,7 +138,28 @@ fail_absent(ad_error *err)
       (ad_context context, ad_event event, ad_error * err),                   \
       return refuse(context.device, "wait for events", err))                  \
     X(event_destroy, void, (ad_context context, ad_event event), )            \
-    X(claims_event, bool, (const void *sync_event), return true)
+    X(claims_event, bool, (const void *sync_event), return true)              \
+    X(device_uuid, ad_status,                                                 \
+      (int64_t id, unsigned char out[AD_UUID_SIZE], ad_error *err),           \
+      return fail_absent(err))                                                \
+    X(memory_export, ad_status,                                               \
+      (ad_context context, const void *pointer, ad_ipc_memory *out,           \
+       ad_error *err),                                                        \
+      return refuse_as(context.device, "share", WHAT_SHARES, err))            \
+    X(memory_open, ad_status,                                                 \
+      (ad_context context, const ad_ipc_memory *memory, void **out,           \
+       ad_error *err),                                                        \
+      return refuse_as(context.device, "share", WHAT_SHARES, err))            \
+    X(memory_close, void,                                                     \
+      (ad_context context, const ad_ipc_memory *memory, void *data), )        \
+    X(event_export, ad_status,                                                \
+      (ad_context context, ad_stream stream, ad_event * event,                \
+       ad_ipc_event * out, ad_error * err),                                   \
+      return refuse_as(context.device, "share", WHAT_SHARES, err))            \
+    X(event_open, ad_status,                                                  \
+      (ad_context context, const ad_ipc_event *event, ad_event *out,          \
+       ad_error *err),                                                        \
+      return refuse_as(context.device, "share", WHAT_SHARES, err))
 
 #define DEFINE(slot, result, parameters, statement)                           \
     static result default_##slot parameters                                   \
