@@ -135,6 +135,19 @@ bool ad_engine_may_touch(const void *pointer, size_t nbytes);
  * that implements a synchronous call, once the work is done. */
 void *ad_engine_inside(const void *pointer);
 
+/* The file in which the live DEVICE, PINNED or MANAGED allocation that
+ * contains `pointer` lies, where it begins in the file, and the allocation.
+ * The descriptor is borrowed. INVALID_POINTER if there is none. */
+int ad_engine_memory_file(const void *pointer, int *file, uint64_t *offset,
+                          ad_engine_allocation *out);
+
+/* Map part of another process's file as an allocation, which is freed like any
+ * other and does not count against the limit of the device. Both processes see
+ * what is written. The descriptor is duplicated. INVALID_VALUE unless `offset`
+ * is that of a page and the file has all the bytes. */
+int ad_engine_map(int device, int file, uint64_t offset, size_t nbytes,
+                  ad_engine_kind kind, void *tag, void **out);
+
 /* --- queues -------------------------------------------------------------- */
 
 /* Create a queue. It runs its work in the order of submission, on a worker

@@ -3,10 +3,12 @@
 #define _GNU_SOURCE /* memfd_create, fallocate */
 #include "test_device/engine_memory.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/list.h"
@@ -25,6 +27,8 @@ typedef struct allocation {
     ad_engine_allocation public;
     size_t n_mapped; /* whole pages; of registered memory: its bytes */
     bool is_leaving; /* an ordered free is on its way */
+    int file;        /* of another process, mapped here; -1: the arena's */
+    uint64_t file_offset;
 } allocation;
 
 static struct {
@@ -41,10 +45,20 @@ static struct {
 
 #ifdef __linux__
 
+/* A core dump does not need the two views, and a child has no device. */
+static void
+leave_out(char *base, size_t distance, size_t n)
+{
+    madvise(base, n, MADV_DONTDUMP);
+    madvise(base + distance, n, MADV_DONTDUMP);
+    madvise(base + distance, n, MADV_DONTFORK);
+}
+
 static bool
 map_arena_locked(size_t size)
 {
-    int fd = memfd_create("arrowdev software device", MFD_CLOEXEC);
+    int fd = memfd_create("arrowdev software device",
+                          MFD_CLOEXEC | MFD_ALLOW_SEALING);
     char *both = mmap(NULL, 2 * size, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (fd < 0 || both == MAP_FAILED || ftruncate(fd, (off_t)size) != 0 ||
@@ -59,9 +73,9 @@ map_arena_locked(size_t size)
         }
         return false;
     }
-    /* A core dump does not need the arena, and a child has no device. */
-    madvise(both, 2 * size, MADV_DONTDUMP);
-    madvise(both + size, size, MADV_DONTFORK);
+    leave_out(both, size, size);
+    /* No process that maps it can be made to fault. */
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     memory.base = both;
     memory.size = size;
     memory.fd = fd;
@@ -82,6 +96,11 @@ ad_engine_arena_start_locked(void)
 }
 
 #else
+
+static void
+leave_out(char *base, size_t distance, size_t n)
+{
+}
 
 int
 ad_engine_arena_start_locked(void)
@@ -203,11 +222,31 @@ ad_engine_may_touch(const void *pointer, size_t nbytes)
 
 /* --- allocating ---------------------------------------------------------- */
 
+static allocation *
+new_allocation(ad_engine_allocation public)
+{
+    allocation *a = calloc(1, sizeof(*a));
+    if (a != NULL) {
+        a->public = public;
+        a->file = -1;
+    }
+    return a;
+}
+
+static void
+drop(allocation *a)
+{
+    if (a->file >= 0) {
+        close(a->file);
+    }
+    free(a);
+}
+
 static size_t *
 used_of(const allocation *a)
 {
-    bool counts = a->public.kind == AD_ENGINE_DEVICE ||
-                  a->public.kind == AD_ENGINE_MANAGED;
+    bool counts = a->file < 0 && (a->public.kind == AD_ENGINE_DEVICE ||
+                                  a->public.kind == AD_ENGINE_MANAGED);
     return counts ? &memory.used[a->public.device] : NULL;
 }
 
@@ -271,10 +310,49 @@ open_pages(allocation *a)
            mprotect(base, a->n_mapped, PROT_READ | PROT_WRITE) == 0;
 }
 
+static bool
+map_pages(const allocation *a, char *at, int protection)
+{
+    return mmap(at, a->n_mapped, protection, MAP_SHARED | MAP_FIXED, a->file,
+                (off_t)a->file_offset) == at;
+}
+
+static int
+open_foreign(const allocation *a)
+{
+    char *base = a->public.base;
+    int both = PROT_READ | PROT_WRITE;
+    if (!map_pages(a, base + memory.size, both) ||
+        !map_pages(a, base,
+                   a->public.kind == AD_ENGINE_DEVICE ? PROT_NONE : both)) {
+        return errno == ENOMEM ? AD_ENGINE_OUT_OF_MEMORY
+                               : AD_ENGINE_INVALID_VALUE;
+    }
+    leave_out(base, memory.size, a->n_mapped);
+    return AD_ENGINE_OK;
+}
+
+/* The addresses become inaccessible pages of the arena again. */
+static void
+close_foreign(const allocation *a)
+{
+    char *base = a->public.base;
+    allocation own = *a;
+    own.file = memory.fd;
+    own.file_offset = (uint64_t)(base - memory.base);
+    (void)map_pages(&own, base, PROT_NONE);
+    (void)map_pages(&own, base + memory.size, PROT_NONE);
+    leave_out(base, memory.size, a->n_mapped);
+}
+
 static void
 close_pages(allocation *a)
 {
     char *base = a->public.base;
+    if (a->file >= 0) {
+        close_foreign(a);
+        return;
+    }
     mprotect(base + memory.size, a->n_mapped, PROT_NONE);
     if (a->public.kind != AD_ENGINE_DEVICE) {
         mprotect(base, a->n_mapped, PROT_NONE);
@@ -283,6 +361,29 @@ close_pages(allocation *a)
     fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               base - memory.base, (off_t)a->n_mapped);
 #endif
+}
+
+/* Opens the pages, which are given addresses. */
+static int
+enter_locked(allocation *a)
+{
+    size_t nbytes = a->public.nbytes;
+    if (nbytes > memory.size - 2 * PAGE) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    a->n_mapped = (nbytes + PAGE - 1) / PAGE * PAGE;
+    size_t offset = place_locked(a->n_mapped);
+    if (offset == SIZE_MAX) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    a->public.base = memory.base + offset;
+    int status = a->file >= 0    ? open_foreign(a)
+                 : open_pages(a) ? AD_ENGINE_OK
+                                 : AD_ENGINE_OUT_OF_MEMORY;
+    if (status != AD_ENGINE_OK) {
+        close_pages(a);
+    }
+    return status;
 }
 
 static int
@@ -294,26 +395,40 @@ allocate_locked(allocation *a)
                          nbytes > limit_locked(a->public.device) - *used)) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
-    if (nbytes > memory.size - 2 * PAGE) {
-        return AD_ENGINE_OUT_OF_MEMORY;
+    int status = enter_locked(a);
+    if (status != AD_ENGINE_OK) {
+        return status;
     }
-    a->n_mapped = (nbytes + PAGE - 1) / PAGE * PAGE;
-    size_t offset = place_locked(a->n_mapped);
-    if (offset == SIZE_MAX) {
-        return AD_ENGINE_OUT_OF_MEMORY;
+    if (a->file < 0) {
+        memset(ad_engine_inside(a->public.base), PATTERN,
+               nbytes < MAX_PATTERN ? nbytes : MAX_PATTERN);
     }
-    a->public.base = memory.base + offset;
-    if (!open_pages(a)) {
-        close_pages(a);
-        return AD_ENGINE_OUT_OF_MEMORY;
-    }
-    memset(ad_engine_inside(a->public.base), PATTERN,
-           nbytes < MAX_PATTERN ? nbytes : MAX_PATTERN);
-    int status = insert_locked(a);
+    status = insert_locked(a);
     if (status != AD_ENGINE_OK) {
         close_pages(a);
     } else if (used != NULL) {
         *used += nbytes;
+    }
+    return status;
+}
+
+/* Takes ownership of `a`, which is NULL without memory. */
+static int
+allocate(allocation *a, void **out)
+{
+    if (a == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    int status = ad_engine_lock_device(a->public.device);
+    if (status == AD_ENGINE_OK) {
+        status = allocate_locked(a);
+        if (status == AD_ENGINE_OK) {
+            *out = a->public.base;
+        }
+        ad_engine_unlock();
+    }
+    if (status != AD_ENGINE_OK) {
+        drop(a);
     }
     return status;
 }
@@ -325,24 +440,10 @@ ad_engine_allocate(int device, size_t nbytes, ad_engine_kind kind, void *tag,
     if (nbytes == 0 || kind == AD_ENGINE_REGISTERED) {
         return AD_ENGINE_INVALID_VALUE;
     }
-    allocation *a = calloc(1, sizeof(*a));
-    if (a == NULL) {
-        return AD_ENGINE_OUT_OF_MEMORY;
-    }
-    a->public = (ad_engine_allocation){
-        .nbytes = nbytes, .device = device, .kind = kind, .tag = tag};
-    int status = ad_engine_lock_device(device);
-    if (status == AD_ENGINE_OK) {
-        status = allocate_locked(a);
-        if (status == AD_ENGINE_OK) {
-            *out = a->public.base;
-        }
-        ad_engine_unlock();
-    }
-    if (status != AD_ENGINE_OK) {
-        free(a);
-    }
-    return status;
+    return allocate(
+        new_allocation((ad_engine_allocation){
+            .nbytes = nbytes, .device = device, .kind = kind, .tag = tag}),
+        out);
 }
 
 static void
@@ -356,7 +457,7 @@ free_locked(allocation *a)
     if (a->public.kind != AD_ENGINE_REGISTERED) {
         close_pages(a);
     }
-    free(a);
+    drop(a);
 }
 
 static int
@@ -444,15 +545,15 @@ ad_engine_register(void *base, size_t nbytes, int device, void *tag)
         nbytes > UINTPTR_MAX - (uintptr_t)base) {
         return AD_ENGINE_INVALID_VALUE;
     }
-    allocation *a = calloc(1, sizeof(*a));
+    allocation *a =
+        new_allocation((ad_engine_allocation){.base = base,
+                                              .nbytes = nbytes,
+                                              .device = device,
+                                              .kind = AD_ENGINE_REGISTERED,
+                                              .tag = tag});
     if (a == NULL) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
-    a->public = (ad_engine_allocation){.base = base,
-                                       .nbytes = nbytes,
-                                       .device = device,
-                                       .kind = AD_ENGINE_REGISTERED,
-                                       .tag = tag};
     a->n_mapped = nbytes;
     int status = ad_engine_lock_device(device);
     if (status == AD_ENGINE_OK) {
@@ -477,6 +578,62 @@ int
 ad_engine_unregister(void *base)
 {
     return free_kind(base, true);
+}
+
+/* --- other processes ------------------------------------------------------ */
+
+int
+ad_engine_memory_file(const void *pointer, int *file, uint64_t *offset,
+                      ad_engine_allocation *out)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    const allocation *a = find_locked(pointer);
+    if (a == NULL || a->is_leaving || a->public.kind == AD_ENGINE_REGISTERED) {
+        status = AD_ENGINE_INVALID_POINTER;
+    } else {
+        bool is_own = a->file < 0;
+        *file = is_own ? memory.fd : a->file;
+        *offset = is_own ? (uint64_t)((char *)a->public.base - memory.base)
+                         : a->file_offset;
+        *out = a->public;
+    }
+    ad_engine_unlock();
+    return status;
+}
+
+/* Whether all the pages exist: no access to them can fault. */
+static bool
+has_pages(int file, uint64_t offset, size_t nbytes)
+{
+    struct stat found;
+    return fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
+           offset % PAGE == 0 && nbytes > 0 &&
+           offset <= (uint64_t)found.st_size &&
+           nbytes <= (uint64_t)found.st_size - offset;
+}
+
+int
+ad_engine_map(int device, int file, uint64_t offset, size_t nbytes,
+              ad_engine_kind kind, void *tag, void **out)
+{
+    if (kind == AD_ENGINE_REGISTERED || !has_pages(file, offset, nbytes)) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    allocation *a = new_allocation((ad_engine_allocation){
+        .nbytes = nbytes, .device = device, .kind = kind, .tag = tag});
+    if (a == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    a->file_offset = offset;
+    a->file = fcntl(file, F_DUPFD_CLOEXEC, 3);
+    if (a->file < 0) {
+        drop(a);
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    return allocate(a, out);
 }
 
 /* --- limits, reset and count --------------------------------------------- */

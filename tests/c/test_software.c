@@ -1,6 +1,12 @@
 /* The engine of the software device, from several threads. */
+#define _GNU_SOURCE /* memfd_create */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "test_device/engine.h"
@@ -450,6 +456,175 @@ test_nothing_is_left(void)
     CHECK_INT(counts.pending, 0);
 }
 
+/* --- other processes ----------------------------------------------------- */
+
+/* Memory of this process, as the other one is told of it. */
+typedef struct shared_memory {
+    int file;
+    uint64_t offset;
+    size_t nbytes;
+} shared_memory;
+
+enum {
+    SHARED = 10000 /* bytes: no whole pages */
+};
+
+static int to_peer;
+static pid_t peer;
+
+static void
+check_bytes(uint64_t queue, char *memory, int expected)
+{
+    static char host[SHARED];
+    CHECK_INT(ad_engine_copy(queue, host, SHARED, memory, SHARED, SHARED, 1),
+              AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
+    CHECK(host[0] == expected && host[SHARED - 1] == expected);
+}
+
+/* Work of the other process reads 7 and writes 9. */
+static void
+be_the_peer(int to_parent)
+{
+    shared_memory told;
+    if (read(to_parent, &told, sizeof(told)) != sizeof(told)) {
+        exit(1);
+    }
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", getppid(), told.file);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(file >= 0);
+    CHECK_INT(ad_engine_start(1), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_set_memory_limit(0, 1), AD_ENGINE_OK);
+    char *memory;
+    CHECK_INT(ad_engine_map(0, file, told.offset, told.nbytes,
+                            AD_ENGINE_DEVICE, NULL, (void **)&memory),
+              AD_ENGINE_OK);
+    close(file);
+    uint64_t queue = new_queue(0);
+    check_bytes(queue, memory, 7);
+    CHECK_INT(ad_engine_fill(queue, memory, 9, 1, SHARED), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_free_ordered(queue, memory), AD_ENGINE_OK);
+    finish(queue);
+    test_nothing_is_left();
+    exit(0);
+}
+
+/* Before the engine starts: no forked child has one. */
+static void
+start_peer(void)
+{
+    int ends[2];
+    CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    peer = fork();
+    CHECK(peer >= 0);
+    if (peer == 0) {
+        close(ends[0]);
+        be_the_peer(ends[1]);
+    }
+    close(ends[1]);
+    to_peer = ends[0];
+}
+
+static void
+test_memory_of_another_process(void)
+{
+    uint64_t queue = new_queue(1);
+    char *memory = new_memory(SHARED);
+    ad_engine_allocation found;
+    shared_memory told = {.nbytes = SHARED};
+    CHECK_INT(ad_engine_fill(queue, memory, 7, 1, SHARED), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_synchronize(queue, LIMIT), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_memory_file(memory + SHARED - 1, &told.file,
+                                    &told.offset, &found),
+              AD_ENGINE_OK);
+    CHECK(found.base == memory && found.nbytes == SHARED);
+    CHECK(write(to_peer, &told, sizeof(told)) == sizeof(told));
+    int status;
+    CHECK(waitpid(peer, &status, 0) == peer && status == 0);
+    check_bytes(queue, memory, 9); /* also once the other process freed it */
+    CHECK_INT(ad_engine_free(memory), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_memory_file(memory, &told.file, &told.offset, &found),
+              AD_ENGINE_INVALID_POINTER);
+    finish(queue);
+}
+
+/* It is passed on, and its addresses fault once it is freed. */
+static void
+test_mapped_file(void)
+{
+    enum {
+        PAGE = 4096
+    };
+    int file = memfd_create("mapped", MFD_CLOEXEC);
+    CHECK(file >= 0 && ftruncate(file, 3 * PAGE) == 0);
+    char *pinned;
+    CHECK_INT(ad_engine_map(1, file, PAGE, PAGE + 1, AD_ENGINE_PINNED, NULL,
+                            (void **)&pinned),
+              AD_ENGINE_OK);
+    pinned[PAGE] = 5;
+    char byte = 0;
+    CHECK(pread(file, &byte, 1, (off_t)2 * PAGE) == 1 && byte == 5);
+    close(file);
+    int passed;
+    uint64_t offset;
+    ad_engine_allocation found;
+    CHECK_INT(ad_engine_memory_file(pinned + PAGE, &passed, &offset, &found),
+              AD_ENGINE_OK);
+    CHECK(offset == PAGE && found.base == pinned && found.device == 1);
+    CHECK(pread(passed, &byte, 1, (off_t)2 * PAGE) == 1 && byte == 5);
+    int both[2];
+    CHECK_INT(pipe(both), 0);
+    CHECK(write(both[1], pinned + PAGE, 1) == 1);
+    CHECK_INT(ad_engine_free(pinned), AD_ENGINE_OK);
+    CHECK(write(both[1], pinned + PAGE, 1) == -1);
+    CHECK(fcntl(passed, F_GETFD) == -1);
+    close(both[0]);
+    close(both[1]);
+}
+
+static void
+test_files_that_cannot_be_mapped(void)
+{
+    enum {
+        PAGE = 4096
+    };
+    int file = memfd_create("short", MFD_CLOEXEC);
+    CHECK(file >= 0 && ftruncate(file, 2 * PAGE) == 0);
+    int read_only = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int no_file = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    const struct {
+        int device;
+        int file;
+        uint64_t offset;
+        size_t nbytes;
+        ad_engine_kind kind;
+        int status;
+    } all[] = {
+        {9, file, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_DEVICE},
+        {0, -1, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, no_file, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, read_only, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, file, 0, 0, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, file, 1, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, file, PAGE, PAGE + 1, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, file, PAGE, SIZE_MAX, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, file, UINT64_MAX - PAGE + 1, PAGE, AD_ENGINE_DEVICE,
+         AD_ENGINE_INVALID_VALUE},
+        {0, file, 0, PAGE, AD_ENGINE_REGISTERED, AD_ENGINE_INVALID_VALUE},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        void *out = NULL;
+        CHECK_INT(ad_engine_map(all[i].device, all[i].file, all[i].offset,
+                                all[i].nbytes, all[i].kind, NULL, &out),
+                  all[i].status);
+        CHECK(out == NULL);
+    }
+    close(file);
+    close(read_only);
+    close(no_file);
+}
+
 int
 main(void)
 {
@@ -470,7 +645,11 @@ main(void)
         CHECK_TEST(test_names_of_statuses),
         CHECK_TEST(test_allocations_that_fail),
         CHECK_TEST(test_many_threads),
+        CHECK_TEST(test_memory_of_another_process),
+        CHECK_TEST(test_mapped_file),
+        CHECK_TEST(test_files_that_cannot_be_mapped),
         CHECK_TEST(test_nothing_is_left),
     };
+    start_peer();
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }
