@@ -66,25 +66,31 @@ def _memory(buffer: Buffer | None) -> _Memory | None:
     return found
 
 
-def _on_host(value: Any) -> tuple[Any, tuple[int, int] | None]:
-    """`value` in host memory that is ready, and the device to return it to."""
+def _origin(value: Any) -> tuple[int, int] | None:
+    """The device to return it to."""
     if value.device_type is DeviceType.CPU:
+        return None
+    return int(value.device.type), value.device.id
+
+
+def on_host(value: Any) -> tuple[Any, tuple[int, int] | None]:
+    """`value` in host memory that is ready, and the device to return it to."""
+    origin = _origin(value)
+    if origin is None:
         return value, None
-    device = value.device
-    pinned = _PINNED.get(device.type)
-    if pinned is not None:
-        value = value.to((pinned, device.id))
-    return value.to("cpu"), (int(device.type), device.id)
+    pinned = _PINNED.get(value.device.type)
+    copied = value if pinned is None else value.to((pinned, value.device.id))
+    return copied.to("cpu"), origin
 
 
 def reduce(value: Any, protocol: int) -> tuple[Any, ...]:
     """What ``__reduce_ex__`` of the types of the core returns."""
     if type(value) is Schema:
         return load_schema, (FORMAT, _core._schema_parts(value))
-    host, device = _on_host(value)
     by_share = share_once  # another thread may switch it off
     if by_share is not None:
-        return load_shared, (FORMAT, by_share(host), device)
+        return load_shared, (FORMAT, by_share(value), _origin(value))
+    host, device = on_host(value)
     parts = _core._parts(host)
     if type(value) is Array:
         schema, numbers, buffers = parts
@@ -149,7 +155,9 @@ def load_shared(version: int, text: str, device: tuple[int, int] | None) -> Any:
     from arrowdev._share import attach
 
     _check(version)
-    return _placed(attach(text), device)
+    value = attach(text)
+    is_there = value.device_type is not DeviceType.CPU and current_target() is None
+    return value if is_there else _placed(value, device)
 
 
 def load_array(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import CapsuleType, Self
 
-    from arrowdev._core import ExchangeError
+    from arrowdev._core import Device, ExchangeError, Schema
 
 # The first word of a text, with the version of texts, messages and descriptions.
 _PREFIX = "arrowdev1"
@@ -65,8 +65,8 @@ class Shared:
     Attributes
     ----------
     how : tuple of str
-        How each allocation goes: "memory file", or "copied into a memory file"; a stream goes
-        "batch by batch".
+        How each allocation goes: "memory file", or "copied into a memory file"; memory of a GPU
+        as "pool descriptor", "VMM descriptor" or "legacy IPC"; a stream goes "batch by batch".
     """
 
     __slots__ = ("__weakref__", "_published", "_text", "how")
@@ -104,20 +104,22 @@ def share(
     """Let other processes of this machine use the memory of an array.
 
     Memory of ``Device.empty(..., shared=True)``, and of what :func:`attach` returned, goes
-    without a copy. All other memory is copied once, into a memory file.
+    without a copy. All other memory of the host is copied once, into a memory file. Memory of a
+    device stays where it is, and an event goes with it if work on it is pending.
 
     Parameters
     ----------
     x : object
-        Whatever ``array()`` or ``tensor()`` takes, in host memory; or an ArrayStream, which is
-        handed over: a thread reads it as fast as the other process asks for batches.
+        Whatever ``array()`` or ``tensor()`` takes; or an ArrayStream, which is handed over: a
+        thread reads it as fast as the other process asks for batches.
     uses : int, optional
         How many times the memory can be attached to. By default any number of times, and once
         for a stream.
     writable : bool, default False
         Whether those who attach may write to the memory.
     copy : bool, optional
-        False: never copy. True: always, so that later changes of `x` are not seen.
+        False: never copy. True: always, so that later changes of `x` are not seen; memory of a
+        device is copied on the device.
 
     Returns
     -------
@@ -127,8 +129,8 @@ def share(
     Raises
     ------
     ExchangeError
-        The memory is on a device; needs a copy that was ruled out; lies in a memory file that is
-        read-only here, and `writable` is true; or descriptors have run out.
+        The memory is of a kind, or on a device, that no other process can open; needs a copy that
+        was ruled out; is read-only here, and `writable` is true; or descriptors have run out.
     TypeError
         `x` has no protocol.
     ValueError
@@ -147,33 +149,23 @@ def share(
     if isinstance(x, ArrayStream):
         return _share_stream(x, uses, writable, copy)
     value = _importable(x)
-    _require_host(value)
+    if value.device_type != DeviceType.CPU:
+        return _share_on_device(value, uses, writable, copy)
     schema, numbers, buffers = _parts(value)
     files, sizes, rows, how = _files_of(buffers, writable, copy)
     keep = value if "memory file" in how else None
-    description = [type(value).__name__, bool(writable), sizes, schema, numbers, rows]
+    description = [type(value).__name__, bool(writable), sizes, schema, numbers, rows, None]
     return _published(description, files, keep, uses, how)
-
-
-def _require_host(value: Any) -> None:
-    if value.device_type != DeviceType.CPU:
-        raise exchange_error(
-            f"memory of {getattr(value, 'device', value.device_type)} cannot be shared with "
-            "another process",
-            reason="device",
-            hint='copy it to the host: arrowdev.share(x.to("cpu"))',
-            device=getattr(value, "device", None),
-        )
 
 
 def _published(
     description: list[Any],
-    files: list[Buffer | int],
+    files: list[Buffer | CapsuleType | int],
     keep: object,
     uses: int | None,
     how: tuple[str, ...],
 ) -> Shared:
-    """files: a Buffer in each memory file, or a descriptor."""
+    """files: a Buffer in each memory file, a capsule with a descriptor, or a descriptor."""
     import json
 
     message = json.dumps(description, separators=(",", ":")).encode("ascii")
@@ -224,13 +216,13 @@ def _decoded(data: Any) -> str:
 
 def _files_of(
     buffers: list[Buffer | None], writable: bool, copy: bool | None
-) -> tuple[list[Buffer | int], list[int], list[Any], tuple[str, ...]]:
+) -> tuple[list[Buffer | CapsuleType | int], list[int], list[Any], tuple[str, ...]]:
     """Where the buffers lie.
 
     A Buffer in each memory file; the sizes of these files; (file, offset, nbytes) of each buffer,
     None for one that is not there; how each file is made.
     """
-    files: list[Buffer | int] = []
+    files: list[Buffer | CapsuleType | int] = []
     sizes: list[int] = []
     numbers: dict[int, int] = {}  # of the files, by address
     rows: list[Any] = [None] * len(buffers)
@@ -243,12 +235,8 @@ def _files_of(
             others.append((i, buffer))
             continue
         address, offset, nbytes, is_writable = found
-        if writable and (buffer.readonly or not is_writable):
-            raise exchange_error(
-                "the memory is read-only here, and others cannot be allowed to write to it",
-                reason="readonly",
-                hint="share a copy: copy=True",
-            )
+        if writable:
+            _require_writable(is_writable and not buffer.readonly)
         if address not in numbers:
             numbers[address] = len(files)
             files.append(buffer)
@@ -275,6 +263,15 @@ def _files_of(
     return files, sizes, rows, how
 
 
+def _require_writable(is_writable: bool) -> None:
+    if not is_writable:
+        raise exchange_error(
+            "the memory is read-only here, and others cannot be allowed to write to it",
+            reason="readonly",
+            hint="share a copy: copy=True",
+        )
+
+
 def _copied(buffers: list[Buffer], copy: bool | None) -> Buffer:
     nbytes = sum(buffer.nbytes or 0 for buffer in buffers)
     if copy is False:
@@ -286,6 +283,182 @@ def _copied(buffers: list[Buffer], copy: bool | None) -> Buffer:
         )
     _core._log(f"share: copied {nbytes} bytes into a memory file")
     return _core._copy_to_file(tuple(buffers))
+
+
+# --- memory of devices ---------------------------------------------------------------------------
+
+# By ad_ipc_kind.
+_HOW = ("memory file", "pool descriptor", "VMM descriptor", "legacy IPC")
+
+
+def _share_on_device(
+    value: Array | Tensor | Buffer, uses: int | None, writable: bool, copy: bool | None
+) -> Shared:
+    """Export the allocations, and an event behind the work on them. Nothing waits."""
+    if copy:
+        import_ = _core.array if isinstance(value, Array) else _core.tensor
+        value = import_(value, copy=True)
+    device = value.device
+    schema, numbers, buffers = _parts_on_device(value)
+    if writable:
+        _require_writable(not any(buffer.readonly for buffer in buffers if buffer is not None))
+    try:
+        allocations, rows, files, how = _allocations_of(buffers)
+        event = _core._export_event(value)
+        uuid = _core._device_uuid(device).hex()
+    except _core.ExchangeError as error:
+        if error.reason != "share":
+            raise
+        raise _failed(
+            f"memory of {device} cannot be shared with another process: {error}",
+            error.hint or 'copy it to the host: arrowdev.share(x.to("cpu"))',
+        ) from error
+    event_number = None
+    if event is not None and event[1] is not None:
+        event_number = len(files)
+        files.append(event[1])
+    named = event and [event_number, event[0].hex()]
+    place = [int(device.type), uuid, allocations, named]
+    name = type(value).__name__
+    # A runtime opens no memory of its own process: attach() returns this one there.
+    views = tuple(
+        buffer and _core._view_buffer(buffer, row[2], writable)
+        for buffer, row in zip(buffers, rows, strict=True)
+    )
+    here = _made_on(device, name, schema, numbers, views)
+    description = [name, bool(writable), [], schema, numbers, rows, place]
+    return _published(description, files, (here, event), uses, how)
+
+
+def _parts_on_device(
+    value: Array | Tensor | Buffer,
+) -> tuple[str, list[Any], list[Buffer | None]]:
+    """As :func:`_parts`; an array with all of its buffers, since their rows are not read here."""
+    if not isinstance(value, Array):
+        return _parts(value)
+    import json
+
+    numbers: list[Any] = []
+    buffers: list[Buffer | None] = []
+
+    def add(array: Array) -> None:
+        own = array.buffers
+        known = array.null_count
+        numbers.extend([len(array), array.offset, -1 if known is None else known, len(own)])
+        buffers.extend(own)
+        for child in array.children:
+            add(child)
+        if array.dictionary is not None:
+            add(array.dictionary)
+
+    add(value)
+    return (
+        json.dumps(_core._schema_parts(value.schema), default=_decoded),
+        numbers,
+        buffers,
+    )
+
+
+def _allocations_of(
+    buffers: list[Buffer | None],
+) -> tuple[list[Any], list[Any], list[Buffer | CapsuleType | int], tuple[str, ...]]:
+    """Where the buffers lie, with what other processes need to open it.
+
+    [kind, number of the file or -1, offset in it, nbytes, name] of each allocation; (allocation,
+    offset, nbytes) of each buffer; the files; how each allocation goes.
+    """
+    allocations: list[Any] = []
+    starts: list[int] = []
+    rows: list[Any] = []
+    files: list[Buffer | CapsuleType | int] = []
+    for buffer in buffers:
+        if buffer is None or buffer.nbytes == 0:
+            rows.append(buffer and (0, 0, 0))
+            continue
+        address = buffer.data_ptr
+        number = next(
+            (i for i, start in enumerate(starts) if 0 <= address - start < allocations[i][3]),
+            len(starts),
+        )
+        if number == len(starts):
+            start, nbytes, kind, offset, name, file = _core._export_memory(buffer)
+            allocations.append(
+                [kind, -1 if file is None else len(files), offset, nbytes, name.hex()]
+            )
+            starts.append(start)
+            files.extend(() if file is None else (file,))
+        room = allocations[number][3] - (address - starts[number])
+        size = room if buffer.nbytes is None else buffer.nbytes
+        if size > room:
+            raise _failed(
+                f"a buffer of {size} bytes reaches beyond its allocation, which has {room} there",
+                "share a copy, in one allocation: copy=True",
+            )
+        rows.append((number, address - starts[number], size))
+    if len(files) >= _MAX_FILES:
+        raise _failed(
+            f"the memory lies in {len(files)} allocations with descriptors, and {_MAX_FILES - 1} "
+            "go at a time",
+            "share a copy, or fewer columns",
+        )
+    return allocations, rows, files, tuple(_HOW[kind] for kind, *_ in allocations)
+
+
+def _opened_on_device(description: list[Any], files: CapsuleType, connection: int) -> Any:
+    """The object of a description, in memory of a device that another process has exported."""
+    kind, writable, _, schema, numbers, rows, (type_, uuid, allocations, event) = description
+    device = _core._device_of_uuid(type_, bytes.fromhex(uuid))
+    sync = None
+    if event is not None:
+        number, name = event
+        sync = _core._open_event(
+            files, -1 if number is None else number, bytes.fromhex(name), device, connection
+        )
+    opened = [
+        _core._open_memory(
+            files,
+            number,
+            how,
+            offset,
+            nbytes,
+            bytes.fromhex(name),
+            device,
+            sync,
+            writable,
+            connection,
+        )
+        for how, number, offset, nbytes, name in allocations
+    ]
+    buffers = _core._buffers_in_files(tuple(opened), rows, device)
+    return _made_on(device, kind, schema, numbers, buffers)
+
+
+def _made_on(
+    device: Device, kind: str, schema: str, numbers: list[Any], buffers: tuple[Any, ...]
+) -> Any:
+    from itertools import islice
+
+    if kind != "Array":
+        return _made(kind, schema, numbers, buffers)
+    of_nodes = iter(numbers)
+    of_buffers = iter(buffers)
+
+    def make(type_: Schema) -> Array:
+        length, offset, null_count, n = islice(of_nodes, 4)
+        own = list(islice(of_buffers, n))
+        return Array.from_buffers(
+            type_,
+            length,
+            own,
+            null_count=null_count,
+            offset=offset,
+            children=[make(child) for child in type_.children],
+            dictionary=None if type_.dictionary is None else make(type_.dictionary),
+        )
+
+    array = make(_core._schema_of_parts(_schema_of(schema)))
+    _require(not list(of_nodes) and not list(of_buffers))
+    return array if array.device_type == device.type else array.to(device)
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -316,7 +489,6 @@ def _share_stream(
 
     if uses not in (None, 1):
         raise ValueError(f"a stream can be attached to once, not {uses} times")
-    _require_host(stream)
     schema = json.dumps(_core._schema_parts(stream.schema), default=_decoded)
     taken = _core.concat_streams([stream])
     try:
@@ -326,7 +498,8 @@ def _share_stream(
     _serving.add(ours)
     try:
         with theirs:
-            description = ["ArrayStream", bool(writable), [], schema, [], []]
+            type_ = int(stream.device_type)
+            description = ["ArrayStream", bool(writable), [], schema, [], [], type_]
             shared = _published(description, [theirs.fileno()], None, 1, ("batch by batch",))
         threading.Thread(
             target=_serve, args=(ours, taken, writable, copy), name="arrowdev share", daemon=True
@@ -477,8 +650,16 @@ def sharing(on: bool = True) -> _Sharing:
 
 
 def _share_once(value: Array | Tensor | Buffer) -> str:
+    """The text of what is shared once; of a copy on the host, if no process can open it."""
     global _n_waiting
-    shared = share(value, uses=1)
+    try:
+        shared = share(value, uses=1)
+    except _core.ExchangeError as error:
+        if error.reason != "share" or value.device_type == DeviceType.CPU:
+            raise
+        from arrowdev._pickle import on_host
+
+        shared = share(on_host(value)[0], uses=1)
     with _lock:
         _waiting.append(shared)
         if len(_waiting) > 2 * _n_waiting + 8:
@@ -528,7 +709,8 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
     name, token = _parsed(str(text) if isinstance(text, Shared) else text)
     with _connected(name) as connection:
         message, files, n = _received(connection, token)
-        value = _built(message, files, n, connection.fileno())
+        is_own = _peer(connection)[0] == os.getpid()
+        value = _built(message, files, n, connection.fileno(), token if is_own else None)
     return value if device is None else value.to(device, stream=stream)
 
 
@@ -556,6 +738,14 @@ def _parsed(text: str) -> tuple[str, bytes]:
     return result
 
 
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end."""
+    import socket
+
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return struct.unpack("3i", credentials)[:2]
+
+
 def _connected(name: str) -> socket.socket:
     """A connection to the server of a process of this user."""
     import socket
@@ -567,7 +757,7 @@ def _connected(name: str) -> socket.socket:
     connection.settimeout(_TIMEOUT)
     try:
         connection.connect("\0" + name)
-        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        user = _peer(connection)[1]
     except OSError as error:
         connection.close()
         if error.errno == errno.ECONNREFUSED:
@@ -576,7 +766,7 @@ def _connected(name: str) -> socket.socket:
                 "share it again, from one that lives",
             ) from error
         raise _failed_connection(error) from error
-    if struct.unpack("3i", peer)[1] != os.geteuid():
+    if user != os.geteuid():
         connection.close()
         raise _failed(
             "the process that answers belongs to another user",
@@ -624,7 +814,10 @@ def _answer(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleType
         connection.recv(1, socket.MSG_PEEK)  # waits, up to the timeout
     except (BrokenPipeError, ConnectionResetError):
         pass  # what it has said is still there
-    return _core._receive(connection.fileno())
+    try:
+        return _core._receive(connection.fileno())
+    except ConnectionResetError:  # closed since then: reported once, before what it has said
+        return _core._receive(connection.fileno())
 
 
 def _check_answer(message: bytes, flags: int) -> None:
@@ -663,8 +856,9 @@ def _damaged() -> ExchangeError:
     )
 
 
-def _built(message: bytes, files: CapsuleType, n: int, connection: int) -> Any:
-    """The object of a message, in the memory of its files."""
+def _built(message: bytes, files: CapsuleType, n: int, connection: int, own: bytes | None) -> Any:
+    """The object of a message, in the memory of its files. `own`: the token, if it is of this
+    process."""
     import json
 
     try:
@@ -674,15 +868,19 @@ def _built(message: bytes, files: CapsuleType, n: int, connection: int) -> Any:
             _require(description <= _MAX_DESCRIPTION)
             text = _core._map_file(files, n, description, False, connection)
             description = json.loads(bytes(memoryview(text)))
-        kind, writable, sizes, schema, numbers, rows = description
+        kind, writable, sizes, schema, numbers, rows, device = description
         if kind == "ArrayStream":
-            return _built_stream(schema, files)
+            return _built_stream(schema, files, device)
+        if device is not None:
+            if own is not None:
+                return _core._published_object(own)[0]
+            return _opened_on_device(description, files, connection)
         _require(len(sizes) == n)
         mapped = [
             _core._map_file(files, i, size, bool(writable), connection)
             for i, size in enumerate(sizes)
         ]
-        parts = _core._buffers_in_files(tuple(mapped), rows)
+        parts = _core._buffers_in_files(tuple(mapped), rows, "cpu")
         return _made(kind, schema, numbers, parts)
     except (
         AttributeError,
@@ -703,13 +901,13 @@ def _require(is_so: bool) -> None:
         raise ValueError
 
 
-def _built_stream(schema: str, files: CapsuleType) -> ArrayStream:
+def _built_stream(schema: str, files: CapsuleType, device_type: int) -> ArrayStream:
     import socket
 
     type_ = _core._schema_of_parts(_schema_of(schema))
     connection = socket.socket(fileno=_core._take_file(files, 0))
     connection.settimeout(None)  # a batch may take long
-    return _core.array_stream(_Batches(connection), schema=type_, device_type=DeviceType.CPU)
+    return _core.array_stream(_Batches(connection), schema=type_, device_type=device_type)
 
 
 def _made(kind: str, schema: str, numbers: list[Any], memories: tuple[Any, ...]) -> Any:

@@ -1,7 +1,8 @@
 /* share/: memory and its files, handed to other processes of this machine.
  *
- * The folder owns memory files, the mappings of them in this process, and the
- * server, one thread that hands descriptors to processes of the same user.
+ * The folder owns memory files, the mappings of them in this process, what of
+ * devices was exported or opened, and the server, one thread that hands
+ * descriptors to processes of the same user.
  * It knows nothing of types: the description of an array is text to it. Locks:
  * one for the list of mappings, one for what is published. No lock is held
  * while an owner is released. A forked child has no server.

@@ -27,9 +27,9 @@ struct ad_published {
     bool is_open;
     struct ad_published *_Atomic next;
     struct ad_published *_Atomic *link;
-    _Atomic int64_t n_connections;
+    _Atomic int64_t n_connections; /* changed under `lock` */
     unsigned generation;
-    ad_owner *owner;
+    ad_owner *owner; /* NULL once nobody can use the memory */
     size_t n_files;
     int *files;
     size_t nbytes;
@@ -112,6 +112,19 @@ close_locked(ad_published *self)
     return was_open;
 }
 
+/* The owner, which is then the caller's to release, if nobody uses the memory
+ * and nobody can attach to it any more; else NULL. */
+static ad_owner *
+end_locked(ad_published *self)
+{
+    ad_owner *owner = NULL;
+    if (!self->is_open && self->n_connections == 0) {
+        owner = self->owner;
+        self->owner = NULL;
+    }
+    return owner;
+}
+
 /* Compares all bytes, so that the time tells nothing of them. */
 static bool
 is_equal(const unsigned char *a, const unsigned char *b)
@@ -123,17 +136,29 @@ is_equal(const unsigned char *a, const unsigned char *b)
     return difference == 0;
 }
 
-/* What is open and has this token, with a reference, or NULL; one use less. */
+static ad_published *
+find_locked(const unsigned char *token)
+{
+    ad_published *found = NULL;
+    for (ad_published *it = published; it != NULL; it = it->next) {
+        found = is_equal(it->token, token) ? it : found;
+    }
+    return found;
+}
+
+/* What is open and has this token, with a reference and one connection more,
+ * or NULL; one use less. */
 static ad_published *
 take(const unsigned char *token)
 {
-    ad_published *found = NULL;
     pthread_mutex_lock(&lock);
-    for (ad_published *it = published; it != NULL; it = it->next) {
-        found = is_equal(it->token, token) && it->is_open ? it : found;
+    ad_published *found = find_locked(token);
+    if (found != NULL && !found->is_open) {
+        found = NULL;
     }
     if (found != NULL) {
         ad_owner_ref(&found->base);
+        found->n_connections++;
         if (found->uses > 0 && --found->uses == 0 && close_locked(found)) {
             ad_owner_unref(&found->base); /* not the last one */
         }
@@ -153,21 +178,18 @@ now(void)
 }
 
 static void *
-release(void *published)
+release(void *owner)
 {
-    ad_owner_unref(&((ad_published *)published)->base);
+    ad_owner_unref(owner);
     return NULL;
 }
 
-/* An owner of Python's waits for the GIL, which others need not wait for. The
- * reference is the last one if there is no other, as nobody can attach any
- * more. */
+/* An owner of Python's waits for the GIL, which others need not wait for. */
 static void
-release_elsewhere(ad_published *it)
+release_elsewhere(ad_owner *owner)
 {
-    if (it->owner == NULL || atomic_load(&it->base.refs) > 1 ||
-        ad_thread_start(release, it, NULL) != 0) {
-        ad_owner_unref(&it->base);
+    if (owner != NULL && ad_thread_start(release, owner, NULL) != 0) {
+        ad_owner_unref(owner);
     }
 }
 
@@ -183,10 +205,14 @@ drop(connection *it)
     free(it);
     if (to == NULL) {
         server.n_silent--;
-    } else {
-        atomic_fetch_sub(&to->n_connections, 1);
-        release_elsewhere(to);
+        return;
     }
+    pthread_mutex_lock(&lock);
+    to->n_connections--;
+    ad_owner *owner = end_locked(to);
+    pthread_mutex_unlock(&lock);
+    release_elsewhere(owner);
+    ad_owner_unref(&to->base);
 }
 
 static bool
@@ -238,7 +264,6 @@ answer(connection *it)
         return false;
     }
     server.n_silent--;
-    atomic_fetch_add(&it->to->n_connections, 1);
     bool is_sent = send_all(it->fd, it->to);
     if (it->to->uses == 0) { /* of this thread alone by now */
         close_files_of(it->to);
@@ -509,7 +534,9 @@ ad_published_close(ad_published *self)
     }
     pthread_mutex_lock(&lock);
     bool was_open = close_locked(self);
+    ad_owner *owner = end_locked(self);
     pthread_mutex_unlock(&lock);
+    ad_owner_unref(owner);
     if (was_open) {
         ad_owner_unref(&self->base);
     }
@@ -525,6 +552,16 @@ const unsigned char *
 ad_published_token(const ad_published *self)
 {
     return self->token;
+}
+
+ad_owner *
+ad_published_owner(const unsigned char *token)
+{
+    pthread_mutex_lock(&lock);
+    const ad_published *found = find_locked(token);
+    ad_owner *owner = found != NULL ? ad_owner_ref(found->owner) : NULL;
+    pthread_mutex_unlock(&lock);
+    return owner;
 }
 
 bool

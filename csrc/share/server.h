@@ -3,7 +3,8 @@
  * A process connects to the socket of the server and sends the token. It gets
  * a message with descriptors, and stays connected while it uses the memory.
  * What is published keeps its owner until it is closed and the last
- * connection has ended: a process that dies closes its connection.
+ * connection has ended: a process that dies closes its connection. The user's
+ * reference does not keep the owner.
  *
  * The thread needs no GIL: an owner is released on another thread. It starts with the first
  * publication. Only processes of the same user are answered.
@@ -57,6 +58,10 @@ void ad_published_unref(ad_published *self);
 
 /* AD_TOKEN_SIZE bytes. */
 const unsigned char *ad_published_token(const ad_published *self);
+
+/* The owner of what this process has published under the token, with a
+ * reference for the caller; NULL if there is none any more. */
+ad_owner *ad_published_owner(const unsigned char *token);
 
 /* Whether others can attach; false in a forked child. */
 bool ad_published_is_open(const ad_published *self);

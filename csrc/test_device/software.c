@@ -1,8 +1,14 @@
 #include "test_device/software.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "abi/arrow_c.h"
 #include "device/backend.h"
@@ -79,6 +85,19 @@ result(ad_error *err, ad_context context, const char *call, int code)
     return code == AD_ENGINE_OK
                ? AD_OK
                : ad_software_fail(err, context.device.id, call, code);
+}
+
+/* By errno. */
+static ad_status
+fail_descriptor(ad_device device, ad_error *err)
+{
+    return ad_fail_on(
+        err, device, "share",
+        "release some of what was shared or attached, or raise "
+        "the limit (ulimit -n)",
+        "a file descriptor of the software device cannot be had: "
+        "%s",
+        strerror(errno));
 }
 
 /* --- the runtime --------------------------------------------------------- */
@@ -357,13 +376,157 @@ software_claims_event(const void *sync_event)
     return ad_engine_event_at(sync_event) != 0;
 }
 
+/* --- other processes ----------------------------------------------------- */
+
+static ad_status
+software_device_uuid(int64_t id, unsigned char out[AD_UUID_SIZE],
+                     ad_error *err)
+{
+    ENTER(id);
+    memset(out, 0, AD_UUID_SIZE);
+    snprintf((char *)out, AD_UUID_SIZE, "software %d", (int)id);
+    return AD_OK;
+}
+
+/* The file is that of all device memory. */
+static ad_status
+software_memory_export(ad_context context, const void *pointer,
+                       ad_ipc_memory *out, ad_error *err)
+{
+    ENTER(context.device.id);
+    ad_engine_allocation found;
+    int file;
+    int code =
+        ad_engine_memory_file(pointer, &file, &out->file_offset, &found);
+    if (code != AD_ENGINE_OK) {
+        return ad_software_fail(err, context.device.id, SLOT, code);
+    }
+    out->kind = AD_IPC_FILE;
+    out->base = found.base;
+    out->nbytes = found.nbytes;
+    out->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    return out->file >= 0 ? AD_OK : fail_descriptor(context.device, err);
+}
+
+static ad_status
+software_memory_open(ad_context context, const ad_ipc_memory *memory,
+                     void **out, ad_error *err)
+{
+    ENTER(context.device.id);
+    return result(err, context, SLOT,
+                  ad_engine_map((int)context.device.id, memory->file,
+                                memory->file_offset, memory->nbytes,
+                                AD_ENGINE_DEVICE, &ad_software_tag, out));
+}
+
+static void
+software_memory_close(ad_context context, const ad_ipc_memory *memory,
+                      void *data)
+{
+    (void)ad_engine_enter(SLOT);
+    (void)ad_engine_free(data);
+}
+
+/* A pair of sockets stands for an event: a byte is in it once the work is
+ * done. It is never read, so that any number of processes can wait for it. The
+ * queue has the other end; if its process ends before, there is no byte. */
+static int
+run_signal(void *end)
+{
+    int file = (int)(intptr_t)end;
+    (void)!send(file, "", 1, MSG_NOSIGNAL); /* to nobody who still waits */
+    close(file);
+    return AD_ENGINE_OK;
+}
+
+static ad_status
+software_event_export(ad_context context, ad_stream stream, ad_event *event,
+                      ad_ipc_event *out, ad_error *err)
+{
+    int ends[2];
+    ENTER(context.device.id);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        return fail_descriptor(context.device, err);
+    }
+    int code = ad_engine_enqueue(stream.handle, run_signal,
+                                 (void *)(intptr_t)ends[1]);
+    if (code != AD_ENGINE_OK) {
+        close(ends[0]);
+        close(ends[1]);
+        return ad_software_fail(err, context.device.id, SLOT, code);
+    }
+    event->handle = NULL;
+    *out = (ad_ipc_event){.file = ends[0]};
+    return AD_OK;
+}
+
+static int
+run_wait(void *end)
+{
+    int file = (int)(intptr_t)end;
+    struct pollfd waited = {.fd = file, .events = POLLIN};
+    char byte;
+    while (poll(&waited, 1, -1) < 0 && errno == EINTR) {
+    }
+    bool is_done = recv(file, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+    close(file);
+    return is_done ? AD_ENGINE_OK : AD_ENGINE_WORK_FAILED;
+}
+
+/* An event of this process behind work that waits for the socket, on a queue of
+ * its own. */
+static int
+open_event(int device, int file, ad_event *out)
+{
+    uint64_t queue, event;
+    const uint64_t *address;
+    int code = ad_engine_queue_create(device, &ad_software_tag, NULL, &queue);
+    if (code != AD_ENGINE_OK) {
+        return code;
+    }
+    code = ad_engine_event_create(device, &ad_software_tag, NULL, &event);
+    if (code == AD_ENGINE_OK) {
+        int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+        code = own < 0
+                   ? AD_ENGINE_INVALID_VALUE
+                   : ad_engine_enqueue(queue, run_wait, (void *)(intptr_t)own);
+        if (code != AD_ENGINE_OK && own >= 0) {
+            close(own);
+        }
+        if (code == AD_ENGINE_OK) {
+            code = ad_engine_event_record(event, queue);
+        }
+        if (code == AD_ENGINE_OK) {
+            code = ad_engine_event_address(event, &address);
+        }
+        if (code == AD_ENGINE_OK) {
+            out->handle = (void *)address;
+        } else {
+            (void)ad_engine_event_destroy(event);
+        }
+    }
+    (void)ad_engine_queue_destroy(queue); /* its work still runs */
+    return code;
+}
+
+static ad_status
+software_event_open(ad_context context, const ad_ipc_event *event,
+                    ad_event *out, ad_error *err)
+{
+    ENTER(context.device.id);
+    return result(err, context, SLOT,
+                  open_event((int)context.device.id, event->file, out));
+}
+
 /* The slots that are logged. */
 /* clang-format off */
 #define SLOTS(X)                                                              \
     X(describe) X(count) X(device_name) X(primary_context) X(synchronize)     \
     X(classify) X(allocate) X(deallocate) X(copy) X(launch)                   \
     X(stream_context) X(stream_create) X(stream_destroy) X(stream_wait)       \
-    X(event_record) X(event_query) X(event_synchronize) X(event_destroy)
+    X(event_record) X(event_query) X(event_synchronize) X(event_destroy)      \
+    X(device_uuid) X(memory_export) X(memory_open) X(memory_close)            \
+    X(event_export) X(event_open)
 /* clang-format on */
 
 const char *const ad_software_calls[] = {

@@ -10,7 +10,6 @@ import pickle
 import random
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from lifetimes import is_gone
+from sharing import VALUES, connections, descriptors, process, run, wait_until
 
 import arrowdev as ad
 from arrowdev import _pickle, _share
@@ -28,57 +28,9 @@ np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
 
-def wait_until(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
-
-
-def connections(shared):
-    return ad._core._published_state(shared._published)[1]
-
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-
 def mappings():
     with open("/proc/self/maps", encoding="utf-8") as file:
         return sum("memfd:arrowdev" in line for line in file)
-
-
-def run(code, *arguments, **options):
-    """Run code in a process of its own; what it has printed."""
-    start = "import sys, os, pickle, arrowdev as ad, numpy as np\n"
-    done = subprocess.run(
-        [sys.executable, "-c", start + code, *map(str, arguments)],
-        capture_output=True,
-        timeout=60,
-        **options,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
-
-
-@contextlib.contextmanager
-def process(code, *arguments):
-    """A process that has printed a line, and ends when its input is closed."""
-    start = "import sys, os, arrowdev as ad, numpy as np\n"
-    end = "\nsys.stdout.flush()\nsys.stdin.read()\n"
-    child = subprocess.Popen(
-        [sys.executable, "-c", start + code + end, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        child.line = child.stdout.readline().decode().strip()
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
-        child.stdout.close()
 
 
 def shared_array(values):
@@ -88,33 +40,6 @@ def shared_array(values):
     view = np.frombuffer(memory, values.dtype)
     view[:] = values
     return ad.array(view), view
-
-
-VALUES = {
-    "numbers": np.arange(100),
-    "nulls": pa.array([1, None, 3], "int16"),
-    "slice": pa.array([None, True, False, None, True])[1:4],
-    "strings": pa.array(["a", None, "", "long" * 10]),
-    "views": pa.array(["a", None, "long" * 10], pa.string_view()),
-    "lists": pa.array([[1, None], None, [], [2]]),
-    "structs": pa.array([{"a": 1, "b": "x"}, None]),
-    "categories": pa.array(["x", "y", "x", None]).dictionary_encode(),
-    "runs": pa.RunEndEncodedArray.from_arrays([2, 3], [5, None]),
-    "times": pa.array([0, None], pa.timestamp("us", "Europe/Paris")),
-    "a batch": pa.record_batch({"a": [1, 2], "b": ["x", None]}),
-    "no rows": pa.array([], "float64"),
-    "a batch without columns": pa.record_batch([pa.array([])], names=["n"]),
-    "nothing but nulls": pa.nulls(3),
-    "a table": pa.table({"a": pa.chunked_array([[1], [2, 3]])}),
-    "a matrix": np.arange(12.0).reshape(3, 4),
-    "columns first": np.asfortranarray(np.arange(12.0).reshape(3, 4)),
-    "every second": np.arange(10)[::2],
-    "a scalar": np.array(5),
-    "an empty matrix": np.empty((0, 3)),
-    "bools": np.array([True, False]),
-    "bytes": b"abc",
-    "a buffer": ad.device("cpu").empty(3),
-}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -242,11 +167,8 @@ def test_a_read_only_file_admits_no_writable_mapping():
     os.close(files[0])
 
 
-def test_memory_of_a_device_is_refused():
-    with software_device() as device:
-        with pytest.raises(ad.ExchangeError, match="cannot be shared") as info:
-            ad.share(device.array([1, 2]))
-        assert info.value.reason == "device" and '.to("cpu")' in info.value.hint
+def test_memory_files_are_on_the_host():
+    with software_device():
         with pytest.raises(ad.ExchangeError, match="only memory of the host") as info:
             ad.device("ext_dev:0").empty(4, shared=True)
         assert info.value.reason == "device"
@@ -991,13 +913,6 @@ def test_end_of_a_producer(has_child):
 def test_streams_that_are_refused():
     with pytest.raises(ValueError, match="attached to once"):
         ad.share(ad.array_stream([np.arange(3)]), uses=2)
-    with software_device() as device:
-        stream = ad.array_stream([device.array([1])])
-        with pytest.raises(ad.ExchangeError, match="cannot be shared") as info:
-            ad.share(stream)
-        assert info.value.reason == "device" and next(stream).to("cpu").to_pylist() == [1]
-        stream.close()
-        del info, stream
 
 
 # --- full tables of descriptors ----------------------------------------------------------------

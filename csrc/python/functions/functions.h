@@ -78,7 +78,15 @@ PyObject *ad_function_receive(PyObject *module, PyObject *socket);
 PyObject *ad_function_take_file(PyObject *module, PyObject *args);
 PyObject *ad_function_map_file(PyObject *module, PyObject *args);
 PyObject *ad_function_buffers_in_files(PyObject *module, PyObject *args);
+PyObject *ad_function_export_memory(PyObject *module, PyObject *buffer);
+PyObject *ad_function_export_event(PyObject *module, PyObject *value);
+PyObject *ad_function_device_uuid(PyObject *module, PyObject *object);
+PyObject *ad_function_device_of_uuid(PyObject *module, PyObject *args);
+PyObject *ad_function_open_event(PyObject *module, PyObject *args);
+PyObject *ad_function_open_memory(PyObject *module, PyObject *args);
+PyObject *ad_function_view_buffer(PyObject *module, PyObject *args);
 PyObject *ad_function_publish(PyObject *module, PyObject *args);
+PyObject *ad_function_published_object(PyObject *module, PyObject *token);
 PyObject *ad_function_unpublish(PyObject *module, PyObject *capsule);
 PyObject *ad_function_published_state(PyObject *module, PyObject *capsule);
 

@@ -186,9 +186,8 @@ tensor_parts(ad_state *state, const ad_tensor *tensor)
                             ad_tensor_is_contiguous(tensor, 'F'))) {
         ad_tensor_share(tensor, &value);
     } else if (status == AD_OK) {
-        status =
-            ad_tensor_copy_to(tensor, AD_CPU, NULL, 'C',
-                              "a pickle has contiguous memory", &value, &err);
+        status = ad_tensor_copy_to(tensor, tensor->memory.device, NULL, 'C',
+                                   "its parts are contiguous", &value, &err);
     }
     if (status != AD_OK) {
         return ad_raise(state, &err);
@@ -197,9 +196,8 @@ tensor_parts(ad_state *state, const ad_tensor *tensor)
     ad_tensor_extent(block, &low, &high);
     uint32_t flags = (tensor->flags & KEPT_FLAGS) |
                      (tensor->memory.readonly ? PICKLED_READONLY : 0);
-    const ad_memory memory = {.owner = block->memory.owner,
-                              .device = AD_CPU,
-                              .readonly = tensor->memory.readonly};
+    ad_memory memory = block->memory; /* borrowed */
+    memory.readonly = tensor->memory.readonly;
     PyObject *result =
         Py_BuildValue("(sNsIN)", ad_dtype_format(block->dtype, dtype),
                       ad_int_tuple(block->shape, block->ndim, 1),
@@ -366,18 +364,17 @@ ad_function_schema_of_parts(PyObject *module, PyObject *parts)
 typedef struct pickled {
     const void *data;
     int64_t nbytes;
-    ad_owner *owner;
-    bool readonly;
+    ad_memory memory; /* with references of its own */
 } pickled;
 
-/* Own memory that is ready needs no Py_buffer, and no GIL when it is
- * released. */
+/* Own memory that is ready, or is on a device, needs no Py_buffer, and no GIL
+ * when it is released. */
 static bool
-is_ready_buffer(ad_state *state, PyObject *item)
+is_own_buffer(ad_state *state, PyObject *item)
 {
     return Py_TYPE(item) == (PyTypeObject *)state->buffer_type &&
-           ad_memory_of(item)->device.type == AD_CPU.type &&
-           ad_memory_of(item)->sync == NULL &&
+           (ad_memory_of(item)->device.type != AD_CPU.type ||
+            ad_memory_of(item)->sync == NULL) &&
            !(ad_tensor_of(item)->flags & AD_TENSOR_SIZE_UNKNOWN);
 }
 
@@ -385,25 +382,26 @@ static int
 read_memory(ad_state *state, PyObject *item, pickled *out)
 {
     const Py_buffer *view;
-    *out = (pickled){0};
+    *out = (pickled){.memory.device = AD_CPU};
     if (item == Py_None) {
         return 0;
     }
-    if (is_ready_buffer(state, item)) {
+    if (is_own_buffer(state, item)) {
         const ad_tensor *tensor = ad_tensor_of(item);
-        out->owner = ad_owner_ref(tensor->memory.owner);
+        out->memory = ad_memory_ref(&tensor->memory);
         out->nbytes = ad_tensor_size(tensor);
-        out->data = out->nbytes > 0 ? ad_tensor_address(tensor) : zeros;
-        out->readonly = tensor->memory.readonly;
+        out->data = out->nbytes > 0 || out->memory.device.type != AD_CPU.type
+                        ? ad_tensor_address(tensor)
+                        : zeros;
         return 0;
     }
-    out->owner = ad_py_owner_of_buffer(item, PyBUF_SIMPLE, &view);
-    if (out->owner == NULL) {
+    out->memory.owner = ad_py_owner_of_buffer(item, PyBUF_SIMPLE, &view);
+    if (out->memory.owner == NULL) {
         return -1;
     }
     out->data = view->len > 0 ? view->buf : zeros;
     out->nbytes = view->len;
-    out->readonly = view->readonly;
+    out->memory.readonly = view->readonly;
     return 0;
 }
 
@@ -443,8 +441,8 @@ take_buffers(reading *self, size_t n, ad_array_spec *spec,
     self->buffer += n;
     for (size_t i = 0; i < n; i++) {
         addresses[i] = buffers[i].data;
-        owners[i] = buffers[i].owner;
-        spec->memory.readonly |= buffers[i].readonly;
+        owners[i] = buffers[i].memory.owner;
+        spec->memory.readonly |= buffers[i].memory.readonly;
     }
     spec->buffers = addresses;
     return ad_owner_group_new(owners, n, &spec->memory.owner, err);
@@ -578,6 +576,11 @@ read_tuples(ad_state *state, PyObject *numbers, PyObject *buffers,
             return -1;
         }
         out->n_buffers = i + 1;
+        if (out->buffers[i].memory.device.type != AD_CPU.type) {
+            PyErr_SetString(PyExc_ValueError,
+                            "the buffers of a pickled array are on the host");
+            return -1;
+        }
     }
     return 0;
 }
@@ -603,7 +606,7 @@ ad_function_array_of_parts(PyObject *module, PyObject *args)
                      : ad_raise(state, &err);
     }
     for (size_t i = 0; i < self.n_buffers; i++) {
-        ad_owner_unref(self.buffers[i].owner);
+        ad_memory_drop(&self.buffers[i].memory);
     }
     ad_schema_unref(schema);
     free(self.numbers);
@@ -674,18 +677,20 @@ ad_function_tensor_of_parts(PyObject *module, PyObject *args)
     }
     descriptor.data = (void *)block.data;
     descriptor.shape = shape;
+    descriptor.memory.device = block.memory.device;
     descriptor.memory.readonly =
-        block.readonly || (descriptor.flags & PICKLED_READONLY);
+        block.memory.readonly || (descriptor.flags & PICKLED_READONLY);
     descriptor.flags &= KEPT_FLAGS;
     ad_status status =
         build_tensor(&descriptor, (char)order, &block, &value, &err);
-    value.tensor.memory.owner = block.owner;
+    value.tensor.memory.owner = block.memory.owner;
+    value.tensor.memory.sync = block.memory.sync;
     if (status == AD_OK && is_buffer && descriptor.ndim != 1) {
         status = ad_fail(&err, AD_ERR_VALUE, NULL, NULL,
                          "a Buffer of %d dimensions", descriptor.ndim);
     }
     if (status != AD_OK) {
-        ad_owner_unref(block.owner);
+        ad_memory_drop(&block.memory);
         return ad_raise(state, &err);
     }
     return ad_tensor_object_of_type(

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "share/device_memory.h"
 #include "share/memory_file.h"
 #include "share/server.h"
 #include "support/errors.h"
@@ -29,22 +30,36 @@ buffer_of_mapping(ad_state *state, ad_mapping *steal)
     return buffer;
 }
 
-/* The tensor of a Buffer on the host, or NULL with TypeError. */
+/* The tensor of a Buffer, or NULL with TypeError. */
+static const ad_tensor *
+any_buffer(ad_state *state, PyObject *object)
+{
+    if (Py_TYPE(object) != (PyTypeObject *)state->buffer_type) {
+        PyErr_Format(PyExc_TypeError, "no Buffer: %.200s",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    return ad_tensor_of(object);
+}
+
+/* The same for one on the host, whose size is known. */
 static const ad_tensor *
 host_buffer(ad_state *state, PyObject *object)
 {
     ad_error err;
-    if (Py_TYPE(object) != (PyTypeObject *)state->buffer_type ||
-        ad_memory_of(object)->device.type != AD_CPU.type) {
-        PyErr_Format(PyExc_TypeError, "no Buffer on the host: %.200s",
-                     Py_TYPE(object)->tp_name);
+    const ad_tensor *tensor = any_buffer(state, object);
+    if (tensor == NULL) {
         return NULL;
     }
-    if (ad_tensor_require_size(ad_tensor_of(object), &err) != AD_OK) {
+    if (tensor->memory.device.type != AD_CPU.type) {
+        PyErr_SetString(PyExc_TypeError, "a Buffer that is not on the host");
+        return NULL;
+    }
+    if (ad_tensor_require_size(tensor, &err) != AD_OK) {
         ad_raise(state, &err);
         return NULL;
     }
-    return ad_tensor_of(object);
+    return tensor;
 }
 
 PyObject *
@@ -156,6 +171,28 @@ free_received(PyObject *capsule)
     free(self);
 }
 
+/* A capsule with one descriptor, which it takes over, on failure too; None for
+ * -1. */
+static PyObject *
+capsule_of_file(int file)
+{
+    if (file < 0) {
+        return Py_NewRef(Py_None);
+    }
+    received *self = calloc(1, sizeof(*self));
+    PyObject *capsule = self != NULL
+                            ? PyCapsule_New(self, FILES_CAPSULE, free_received)
+                            : PyErr_NoMemory();
+    if (capsule == NULL) {
+        free(self);
+        close(file);
+        return NULL;
+    }
+    self->n = 1;
+    self->files[0] = file;
+    return capsule;
+}
+
 static void
 keep_files(struct msghdr *message, received *out)
 {
@@ -244,6 +281,25 @@ ad_function_take_file(PyObject *module, PyObject *args)
     return file >= 0 ? PyLong_FromLong(file) : NULL;
 }
 
+/* The descriptor i of the capsule, or -1 if i is -1; and a descriptor of its
+ * own of the connection. The caller closes both. Returns 0, or -1 with an
+ * exception. */
+static int
+take_both(PyObject *capsule, Py_ssize_t i, int connection, int *file, int *own)
+{
+    *file = -1;
+    *own = fcntl(connection, F_DUPFD_CLOEXEC, 0);
+    if (*own < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    if (i != -1 && (*file = take_file(capsule, i)) < 0) {
+        close(*own);
+        return -1;
+    }
+    return 0;
+}
+
 /* (files, i, nbytes, is_writable, connection): a Buffer over the file i, which
  * keeps a connection of its own. */
 PyObject *
@@ -251,7 +307,7 @@ ad_function_map_file(PyObject *module, PyObject *args)
 {
     ad_state *state = ad_state_of_module(module);
     PyObject *capsule;
-    int is_writable, connection;
+    int is_writable, connection, own, file;
     Py_ssize_t i, nbytes;
     ad_mapping *mapping;
     ad_error err;
@@ -259,16 +315,10 @@ ad_function_map_file(PyObject *module, PyObject *args)
                           &connection)) {
         return NULL;
     }
-    if (nbytes < 0) {
-        return PyErr_Format(PyExc_ValueError, "a negative size");
+    if (nbytes < 0 || i < 0) {
+        return PyErr_Format(PyExc_ValueError, "a negative size or number");
     }
-    int own = fcntl(connection, F_DUPFD_CLOEXEC, 0);
-    if (own < 0) {
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    int file = take_file(capsule, i);
-    if (file < 0) {
-        close(own);
+    if (take_both(capsule, i, connection, &file, &own) < 0) {
         return NULL;
     }
     return ad_memory_file_map(file, (size_t)nbytes, is_writable, own, &mapping,
@@ -279,7 +329,8 @@ ad_function_map_file(PyObject *module, PyObject *args)
 
 /* The Buffer of a row, [file, offset, nbytes] or None. */
 static PyObject *
-buffer_of_row(ad_state *state, PyObject *files, PyObject *row)
+buffer_of_row(ad_state *state, PyObject *files, PyObject *row,
+              ad_device device)
 {
     int64_t numbers[3];
     if (row == Py_None) {
@@ -296,13 +347,13 @@ buffer_of_row(ad_state *state, PyObject *files, PyObject *row)
     }
     int64_t offset = numbers[1], nbytes = numbers[2];
     if (nbytes == 0) {
-        const ad_memory nowhere = {.device = AD_CPU, .readonly = true};
+        const ad_memory nowhere = {.device = device, .readonly = true};
         return ad_buffer_object_new(state, NULL, 0, 0, 0, &nowhere);
     }
     const ad_tensor *file =
         numbers[0] >= 0 && numbers[0] < PyTuple_GET_SIZE(files)
-            ? host_buffer(state,
-                          PyTuple_GET_ITEM(files, (Py_ssize_t)numbers[0]))
+            ? any_buffer(state,
+                         PyTuple_GET_ITEM(files, (Py_ssize_t)numbers[0]))
             : NULL;
     int64_t size = file != NULL ? ad_tensor_size(file) : 0;
     if (offset < 0 || nbytes < 0 || offset > size || nbytes > size - offset) {
@@ -315,22 +366,24 @@ buffer_of_row(ad_state *state, PyObject *files, PyObject *row)
                                 nbytes, 0, &file->memory);
 }
 
-/* (files, rows): the Buffers of the rows, in the memory of Buffers that span
- * the files. */
+/* (files, rows, device): the Buffers of the rows, in the memory of Buffers on
+ * the device that span the files, or the allocations. */
 PyObject *
 ad_function_buffers_in_files(PyObject *module, PyObject *args)
 {
     ad_state *state = ad_state_of_module(module);
-    PyObject *files, *rows;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &files, &PyList_Type,
-                          &rows)) {
+    PyObject *files, *rows, *place;
+    ad_device device;
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyTuple_Type, &files, &PyList_Type,
+                          &rows, &place) ||
+        ad_parse_device(state, place, &device) < 0) {
         return NULL;
     }
     PyObject *result = PyTuple_New(PyList_GET_SIZE(rows));
     for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(result);
          i++) {
         PyObject *buffer =
-            buffer_of_row(state, files, PyList_GET_ITEM(rows, i));
+            buffer_of_row(state, files, PyList_GET_ITEM(rows, i), device);
         if (buffer == NULL) {
             Py_CLEAR(result);
         } else {
@@ -338,6 +391,226 @@ ad_function_buffers_in_files(PyObject *module, PyObject *args)
         }
     }
     return result;
+}
+
+/* --- memory and events of devices ---------------------------------------- */
+
+#define OWNER_CAPSULE "arrowdev.owner"
+#define SYNC_CAPSULE "arrowdev.sync"
+
+static void
+free_owner(PyObject *capsule)
+{
+    ad_owner_unref(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
+}
+
+/* Takes over the reference, on failure too. */
+static PyObject *
+capsule_of_owner(ad_owner *steal, const char *name)
+{
+    PyObject *capsule = PyCapsule_New(steal, name, free_owner);
+    if (capsule == NULL) {
+        ad_owner_unref(steal);
+    }
+    return capsule;
+}
+
+/* (buffer): the allocation in which it lies, for other processes: address,
+ * size, ad_ipc_kind, offset in the file, bytes; and a capsule with the
+ * descriptor of the file, or None. */
+PyObject *
+ad_function_export_memory(PyObject *module, PyObject *buffer)
+{
+    ad_state *state = ad_state_of_module(module);
+    const ad_tensor *tensor = any_buffer(state, buffer);
+    ad_ipc_memory memory;
+    ad_error err;
+    if (tensor == NULL) {
+        return NULL;
+    }
+    if (ad_device_memory_export(tensor->memory.device,
+                                ad_tensor_address(tensor), &memory,
+                                &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return Py_BuildValue(
+        "(KKiKy#N)", (unsigned long long)(uintptr_t)memory.base,
+        (unsigned long long)memory.nbytes, (int)memory.kind,
+        (unsigned long long)memory.file_offset, (const char *)memory.bytes,
+        (Py_ssize_t)AD_IPC_BYTES, capsule_of_file(memory.file));
+}
+
+/* (value): None if the work on its memory is done. Else the bytes of an event
+ * behind that work, a capsule with a descriptor or None, and a capsule that
+ * keeps the event. */
+PyObject *
+ad_function_export_event(PyObject *module, PyObject *value)
+{
+    ad_state *state = ad_state_of_module(module);
+    ad_ipc_event event;
+    ad_owner *keep;
+    ad_error err;
+    if (!ad_is_array(state, value) && !ad_is_tensor(state, value)) {
+        return PyErr_Format(PyExc_TypeError, "no Array, Tensor or Buffer");
+    }
+    if (ad_sync_export(ad_memory_of(value)->sync, &keep, &event, &err) !=
+        AD_OK) {
+        return ad_raise(state, &err);
+    }
+    if (keep == NULL) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(y#NN)", (const char *)event.bytes,
+                         (Py_ssize_t)AD_IPC_BYTES, capsule_of_file(event.file),
+                         capsule_of_owner(keep, OWNER_CAPSULE));
+}
+
+/* (device): its UUID, as bytes. */
+PyObject *
+ad_function_device_uuid(PyObject *module, PyObject *object)
+{
+    ad_state *state = ad_state_of_module(module);
+    unsigned char uuid[AD_UUID_SIZE];
+    const struct ad_backend *backend;
+    ad_device device;
+    ad_error err;
+    if (ad_parse_device(state, object, &device) < 0) {
+        return NULL;
+    }
+    if (ad_backend_open(device.type, &backend, &err) != AD_OK ||
+        backend->device_uuid(device.id, uuid, &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    return PyBytes_FromStringAndSize((const char *)uuid, AD_UUID_SIZE);
+}
+
+/* (type, uuid): the Device. */
+PyObject *
+ad_function_device_of_uuid(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    const char *uuid;
+    Py_ssize_t n;
+    ad_device device;
+    ad_error err;
+    int type;
+    if (!PyArg_ParseTuple(args, "iy#", &type, &uuid, &n)) {
+        return NULL;
+    }
+    if (n != AD_UUID_SIZE) {
+        return PyErr_Format(PyExc_ValueError, "a UUID has %d bytes",
+                            AD_UUID_SIZE);
+    }
+    return ad_device_of_uuid(type, (const unsigned char *)uuid, &device,
+                             &err) == AD_OK
+               ? ad_device_object_new(state, device)
+               : ad_raise(state, &err);
+}
+
+/* Returns 0, or -1 with ValueError. */
+static int
+read_bytes(const char *bytes, Py_ssize_t n, unsigned char out[AD_IPC_BYTES])
+{
+    if (n != AD_IPC_BYTES) {
+        PyErr_Format(PyExc_ValueError, "%d bytes name it, not %zd",
+                     AD_IPC_BYTES, n);
+        return -1;
+    }
+    memcpy(out, bytes, AD_IPC_BYTES);
+    return 0;
+}
+
+/* (files, i, bytes, device, connection): a capsule with the sync of an event.
+ * i is -1 if it has no descriptor. */
+PyObject *
+ad_function_open_event(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *capsule, *place;
+    const char *bytes;
+    Py_ssize_t i, n;
+    int connection, own;
+    ad_device device;
+    ad_ipc_event event;
+    ad_sync *sync;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "Ony#Oi", &capsule, &i, &bytes, &n, &place,
+                          &connection) ||
+        read_bytes(bytes, n, event.bytes) < 0 ||
+        ad_parse_device(state, place, &device) < 0 ||
+        take_both(capsule, i, connection, &event.file, &own) < 0) {
+        return NULL;
+    }
+    return ad_sync_open(device, &event, own, &sync, &err) == AD_OK
+               ? capsule_of_owner(&sync->base, SYNC_CAPSULE)
+               : ad_raise(state, &err);
+}
+
+/* (files, i, kind, offset in the file, nbytes, bytes, device, sync or None,
+ * is_writable, connection): a Buffer over an allocation. i is -1 if it has no
+ * descriptor. */
+PyObject *
+ad_function_open_memory(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *capsule, *place, *sync;
+    const char *bytes;
+    unsigned long long offset;
+    Py_ssize_t i, nbytes, n;
+    int kind, is_writable, connection, own;
+    ad_ipc_memory from = {0};
+    ad_memory memory = {0};
+    void *data;
+    ad_error err;
+    if (!PyArg_ParseTuple(args, "OniKny#OOpi", &capsule, &i, &kind, &offset,
+                          &nbytes, &bytes, &n, &place, &sync, &is_writable,
+                          &connection) ||
+        read_bytes(bytes, n, from.bytes) < 0 ||
+        ad_parse_device(state, place, &memory.device) < 0) {
+        return NULL;
+    }
+    if (nbytes <= 0 || kind < 0 || kind > AD_IPC_LEGACY) {
+        return PyErr_Format(PyExc_ValueError, "no allocation of a device");
+    }
+    memory.sync =
+        sync != Py_None ? PyCapsule_GetPointer(sync, SYNC_CAPSULE) : NULL;
+    if (PyErr_Occurred() ||
+        take_both(capsule, i, connection, &from.file, &own) < 0) {
+        return NULL;
+    }
+    from.kind = (ad_ipc_kind)kind;
+    from.file_offset = offset;
+    from.nbytes = (size_t)nbytes;
+    if (ad_device_memory_open(memory.device, &from, own, &data, &memory.owner,
+                              &err) != AD_OK) {
+        return ad_raise(state, &err);
+    }
+    memory.readonly = !is_writable;
+    PyObject *buffer =
+        ad_buffer_object_new(state, data, 0, nbytes, 0, &memory);
+    ad_owner_unref(memory.owner);
+    return buffer;
+}
+
+/* (buffer, nbytes, is_writable): the first bytes of the same memory. */
+PyObject *
+ad_function_view_buffer(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    PyObject *buffer;
+    Py_ssize_t nbytes;
+    int is_writable;
+    if (!PyArg_ParseTuple(args, "Onp", &buffer, &nbytes, &is_writable)) {
+        return NULL;
+    }
+    const ad_tensor *tensor = any_buffer(state, buffer);
+    if (tensor == NULL) {
+        return NULL;
+    }
+    ad_memory memory = tensor->memory; /* borrowed */
+    memory.readonly |= !is_writable;
+    return ad_buffer_object_new(state, ad_tensor_address(tensor), 0, nbytes, 0,
+                                &memory);
 }
 
 /* --- what is published --------------------------------------------------- */
@@ -371,22 +644,39 @@ open_file(ad_state *state, PyObject *buffer, int is_writable)
     return file;
 }
 
-/* Those of a tuple of Buffers, or ints that are descriptors. Returns 0, or -1
- * with an exception. */
+/* A duplicate of the descriptor of an int, or of a capsule with one; -1 with
+ * an exception. */
+static int
+duplicate_file(PyObject *item)
+{
+    int file;
+    if (PyCapsule_CheckExact(item)) {
+        received *held = PyCapsule_GetPointer(item, FILES_CAPSULE);
+        file = held != NULL ? held->files[0] : -1;
+    } else {
+        file = (int)PyLong_AsLong(item);
+    }
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (file < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return file;
+}
+
+/* Those of a tuple of Buffers in memory files, of ints that are descriptors,
+ * and of capsules with one. Returns 0, or -1 with an exception. */
 static int
 open_files(ad_state *state, PyObject *items, int is_writable, int *files,
            size_t *n)
 {
     for (*n = 0; *n < (size_t)PyTuple_GET_SIZE(items); ++*n) {
         PyObject *item = PyTuple_GET_ITEM(items, (Py_ssize_t)*n);
-        if (!PyLong_Check(item)) {
-            files[*n] = open_file(state, item, is_writable);
-        } else {
-            files[*n] = fcntl((int)PyLong_AsLong(item), F_DUPFD_CLOEXEC, 0);
-            if (files[*n] < 0 && !PyErr_Occurred()) {
-                PyErr_SetFromErrno(PyExc_OSError);
-            }
-        }
+        files[*n] = PyLong_Check(item) || PyCapsule_CheckExact(item)
+                        ? duplicate_file(item)
+                        : open_file(state, item, is_writable);
         if (files[*n] < 0) {
             return -1;
         }
@@ -423,7 +713,7 @@ publish(ad_state *state, const ad_publication *publication)
 }
 
 /* (files, is_writable, message, object, uses): the capsule, the name of the
- * server, and the token. `files`: a Buffer in each, or a descriptor. */
+ * server, and the token. `files`: see open_files(). */
 PyObject *
 ad_function_publish(PyObject *module, PyObject *args)
 {
@@ -460,6 +750,21 @@ ad_function_publish(PyObject *module, PyObject *args)
         }
     }
     ad_owner_unref(publication.owner);
+    return result;
+}
+
+/* (token): the object that this process has published under it, or None. */
+PyObject *
+ad_function_published_object(PyObject *module, PyObject *token)
+{
+    if (!PyBytes_Check(token) || PyBytes_GET_SIZE(token) != AD_TOKEN_SIZE) {
+        return PyErr_Format(PyExc_TypeError, "no token");
+    }
+    ad_owner *owner =
+        ad_published_owner((const unsigned char *)PyBytes_AS_STRING(token));
+    PyObject *object = owner != NULL ? ad_py_owner_object(owner) : NULL;
+    PyObject *result = Py_NewRef(object != NULL ? object : Py_None);
+    ad_owner_unref(owner);
     return result;
 }
 
