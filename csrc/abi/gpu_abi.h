@@ -31,6 +31,7 @@ enum {
     AD_GPU_HARDWARE_STACK_ERROR = 714, /* first of the errors of kernels */
     AD_GPU_LAUNCH_FAILED = 719,        /* last of the errors of kernels */
     AD_GPU_TENSOR_MEMORY_LEAK = 721,
+    AD_GPU_NOT_SUPPORTED = 801,
     AD_GPU_MPS_CLIENT_TERMINATED = 810,
     AD_GPU_CAPTURE_UNSUPPORTED = 900, /* first of the errors of capture */
     AD_GPU_CAPTURE_INVALIDATED = 901,
@@ -43,11 +44,12 @@ enum {
 enum {
     AD_GPU_STREAM_NON_BLOCKING = 1,
     AD_GPU_EVENT_DISABLE_TIMING = 2,
+    AD_GPU_EVENT_INTERPROCESS = 4,
     AD_GPU_HOST_PORTABLE = 1,
     AD_GPU_CAPTURE_MODE_RELAXED = 2,
     AD_GPU_POOL_OF_DEVICE_MEMORY = 1,
     AD_GPU_LOCATION_DEVICE = 1,
-    AD_GPU_POOL_FILE_DESCRIPTOR = 1,
+    AD_GPU_FILE_DESCRIPTOR = 1, /* a type of handles for other processes */
     /* attributes: an int, whether an allocation may make its stream wait for a
      * free on another one; and a uint64_t */
     AD_GPU_POOL_INTERNAL_WAITS = 3,
@@ -62,6 +64,15 @@ struct ad_gpu_pool_properties { /* CUmemPoolProps, hipMemPoolProps */
     int location_id;
     void *security;
     unsigned char reserved[64]; /* of some versions: maximum size, usage */
+};
+
+struct ad_gpu_uuid { /* CUuuid, hipUUID */
+    unsigned char bytes[16];
+};
+
+/* CUipcMemHandle, CUipcEventHandle, CUmemPoolPtrExportData, and HIP's */
+struct ad_gpu_ipc_handle {
+    unsigned char bytes[64];
 };
 
 /* --- CUDA ---------------------------------------------------------------- */
@@ -79,6 +90,11 @@ enum {
     AD_CUDA_POINTER_MEMORY_TYPE = 2,
     AD_CUDA_POINTER_IS_MANAGED = 8,
     AD_CUDA_POINTER_DEVICE_ORDINAL = 9,
+    AD_CUDA_POINTER_HAS_IPC_HANDLE = 10,
+    AD_CUDA_POINTER_POOL = 17,
+
+    AD_CUDA_IPC_PEER_ACCESS = 1,
+    AD_CUDA_ACCESS_READ_WRITE = 3,
 
     AD_CUDA_MEMORY_HOST = 1,
     AD_CUDA_MEMORY_DEVICE = 2,
@@ -106,6 +122,21 @@ struct ad_cuda_copy_2d { /* CUDA_MEMCPY2D_v2 */
     size_t height;
 };
 
+struct ad_cuda_access { /* CUmemAccessDesc */
+    int location_type;
+    int location_id;
+    int flags;
+};
+
+struct ad_cuda_allocation { /* CUmemAllocationProp */
+    int allocation_type;
+    int handle_types;
+    int location_type;
+    int location_id;
+    void *metadata;
+    unsigned char flags[8];
+};
+
 /* --- HIP ----------------------------------------------------------------- */
 
 enum {
@@ -113,6 +144,11 @@ enum {
     AD_HIP_COPY_DEVICE_TO_HOST = 2,
     AD_HIP_COPY_DEVICE_TO_DEVICE = 3,
     AD_HIP_COPY_DEFAULT = 4,
+
+    /* hipIpcMemLazyEnablePeerAccess, which the runtime compares: 0 in old
+     * versions, ROCm 5.2 among them */
+    AD_HIP_OLD_IPC_PEER_ACCESS = 0,
+    AD_HIP_IPC_PEER_ACCESS = 1,
 
     /* hipMemoryType: since ROCm 6 with CUDA's numbers. */
     AD_HIP_5_MEMORY_HOST = 0,

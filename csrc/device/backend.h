@@ -132,7 +132,9 @@ enum {
 typedef struct ad_ipc_memory {
     ad_ipc_kind kind;
     int file; /* a descriptor, which belongs to the holder; -1: none */
-    uint64_t file_offset; /* where it begins in the file */
+    /* where it begins in the file; AD_IPC_POOL: a number that no other
+     * allocation of this machine has */
+    uint64_t file_offset;
     const void *base;
     size_t nbytes;
     unsigned char bytes[AD_IPC_BYTES];
@@ -341,11 +343,12 @@ struct ad_backend {
                                ad_ipc_memory *out, ad_error *err);
 
     /* Open memory of another process. *out is where it begins here. Borrows
-     * the descriptor. The other process keeps the memory until it is closed. */
+     * the descriptor. The other process keeps the memory until it is closed.
+     * Several opens of an allocation may be at one address. May block. */
     ad_status (*memory_open)(ad_context context, const ad_ipc_memory *memory,
                              void **out, ad_error *err);
 
-    /* Close it. No work uses it. Cannot fail. */
+    /* Close it. No work uses it. Cannot fail. May block. */
     void (*memory_close)(ad_context context, const ad_ipc_memory *memory,
                          void *data);
 

@@ -214,6 +214,7 @@ CONSTANTS_OF_BOTH = {
     "AD_GPU_HARDWARE_STACK_ERROR": ("CUDA_ERROR_HARDWARE_STACK_ERROR", None),
     "AD_GPU_LAUNCH_FAILED": ("CUDA_ERROR_LAUNCH_FAILED", "hipErrorLaunchFailure"),
     "AD_GPU_TENSOR_MEMORY_LEAK": ("CUDA_ERROR_TENSOR_MEMORY_LEAK", None),
+    "AD_GPU_NOT_SUPPORTED": ("CUDA_ERROR_NOT_SUPPORTED", "hipErrorNotSupported"),
     "AD_GPU_MPS_CLIENT_TERMINATED": ("CUDA_ERROR_MPS_CLIENT_TERMINATED", None),
     "AD_GPU_EXTERNAL_DEVICE": ("CUDA_ERROR_EXTERNAL_DEVICE", None),
     "AD_GPU_CAPTURE_UNSUPPORTED": (
@@ -235,6 +236,7 @@ CONSTANTS_OF_BOTH = {
     ),
     "AD_GPU_STREAM_NON_BLOCKING": ("CU_STREAM_NON_BLOCKING", "hipStreamNonBlocking"),
     "AD_GPU_EVENT_DISABLE_TIMING": ("CU_EVENT_DISABLE_TIMING", "hipEventDisableTiming"),
+    "AD_GPU_EVENT_INTERPROCESS": ("CU_EVENT_INTERPROCESS", "hipEventInterprocess"),
     "AD_GPU_HOST_PORTABLE": ("CU_MEMHOSTALLOC_PORTABLE", "hipHostMallocPortable"),
     "AD_GPU_CAPTURE_MODE_RELAXED": (
         "CU_STREAM_CAPTURE_MODE_RELAXED",
@@ -245,7 +247,7 @@ CONSTANTS_OF_BOTH = {
         "hipMemAllocationTypePinned",
     ),
     "AD_GPU_LOCATION_DEVICE": ("CU_MEM_LOCATION_TYPE_DEVICE", "hipMemLocationTypeDevice"),
-    "AD_GPU_POOL_FILE_DESCRIPTOR": (
+    "AD_GPU_FILE_DESCRIPTOR": (
         "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
         "hipMemHandleTypePosixFileDescriptor",
     ),
@@ -275,6 +277,10 @@ CONSTANTS_OF_CUDA = {
     "AD_CUDA_POINTER_MEMORY_TYPE": "CU_POINTER_ATTRIBUTE_MEMORY_TYPE",
     "AD_CUDA_POINTER_IS_MANAGED": "CU_POINTER_ATTRIBUTE_IS_MANAGED",
     "AD_CUDA_POINTER_DEVICE_ORDINAL": "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL",
+    "AD_CUDA_POINTER_HAS_IPC_HANDLE": "CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE",
+    "AD_CUDA_POINTER_POOL": "CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE",
+    "AD_CUDA_IPC_PEER_ACCESS": "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS",
+    "AD_CUDA_ACCESS_READ_WRITE": "CU_MEM_ACCESS_FLAGS_PROT_READWRITE",
     "AD_CUDA_MEMORY_HOST": "CU_MEMORYTYPE_HOST",
     "AD_CUDA_MEMORY_DEVICE": "CU_MEMORYTYPE_DEVICE",
     "AD_CUDA_MEMORY_UNIFIED": "CU_MEMORYTYPE_UNIFIED",
@@ -315,6 +321,21 @@ COPY_2D = {
     "height": "Height",
 }
 
+ACCESS = {
+    "location_type": "location.type",
+    "location_id": "location.id",
+    "flags": "flags",
+}
+
+ALLOCATION = {
+    "allocation_type": "type",
+    "handle_types": "requestedHandleTypes",
+    "location_type": "location.type",
+    "location_id": "location.id",
+    "metadata": "win32HandleMetaData",
+    "flags": "allocFlags",
+}
+
 POOL = {
     "allocation_type": "allocType",
     "handle_types": "handleTypes",
@@ -343,8 +364,13 @@ def test_every_constant_is_compared():
         f"AD_HIP_{major}_MEMORY_{name}" for major in (5, 6) for name in MEMORY_TYPES[major]
     }
     compared = {*CONSTANTS_OF_BOTH, *CONSTANTS_OF_CUDA, *CONSTANTS_OF_HIP, *versions}
-    # checked by test_version_of_hip, or absent from every header here
-    elsewhere = {"AD_HIP_VERSION_MAJOR", "AD_HIP_5_MEMORY_MANAGED"}
+    # checked by test_version_of_hip and test_peer_access_of_hip, or absent from every header here
+    elsewhere = {
+        "AD_HIP_VERSION_MAJOR",
+        "AD_HIP_5_MEMORY_MANAGED",
+        "AD_HIP_OLD_IPC_PEER_ACCESS",
+        "AD_HIP_IPC_PEER_ACCESS",
+    }
     assert all_constants() == compared | elsewhere
 
 
@@ -354,27 +380,29 @@ def assert_constants(path, pairs, *flags):
     compiler.check("\n".join(lines), *flags, include=(compiler.CSRC, path.parent.parent))
 
 
-def layout_of_pool_properties(theirs):
-    ours = "struct ad_gpu_pool_properties"
+def layout(ours, theirs, members):
+    ours = f"struct {ours}"
     return {
         f"sizeof({ours})": f"sizeof({theirs})",
-        **{f"offsetof({ours}, {m})": f"offsetof({theirs}, {y})" for m, y in POOL.items()},
+        **{f"offsetof({ours}, {m})": f"offsetof({theirs}, {y})" for m, y in members.items()},
     }
+
+
+def sizes_of_handles(*theirs):
+    return {f"sizeof({name})": "sizeof(struct ad_gpu_ipc_handle)" for name in theirs}
 
 
 def test_constants_of_cuda(cuda_h):
     both = {mine: cuda for mine, (cuda, _) in CONSTANTS_OF_BOTH.items()}
-    sizes = {
-        "sizeof(struct ad_cuda_copy_2d)": "sizeof(CUDA_MEMCPY2D)",
-        **layout_of_pool_properties("CUmemPoolProps"),
+    layouts = {
+        **layout("ad_cuda_copy_2d", "CUDA_MEMCPY2D", COPY_2D),
+        **layout("ad_gpu_pool_properties", "CUmemPoolProps", POOL),
+        **layout("ad_cuda_access", "CUmemAccessDesc", ACCESS),
+        **layout("ad_cuda_allocation", "CUmemAllocationProp", ALLOCATION),
+        **layout("ad_gpu_uuid", "CUuuid", {}),
+        **sizes_of_handles("CUipcMemHandle", "CUipcEventHandle", "CUmemPoolPtrExportData"),
     }
-    offsets = {
-        f"offsetof(struct ad_cuda_copy_2d, {mine})": f"offsetof(CUDA_MEMCPY2D, {yours})"
-        for mine, yours in COPY_2D.items()
-    }
-    assert_constants(
-        cuda_h, {**both, **CONSTANTS_OF_CUDA, **sizes, **offsets}, "-Wno-pointer-to-int-cast"
-    )
+    assert_constants(cuda_h, {**both, **CONSTANTS_OF_CUDA, **layouts}, "-Wno-pointer-to-int-cast")
 
 
 def hip_major(hip_h):
@@ -400,17 +428,35 @@ def test_constants_of_hip(hip_h):
         f"AD_HIP_{major}_MEMORY_{mine}": f"hipMemoryType{yours}"
         for mine, yours in MEMORY_TYPES[major].items()
     }
-    sizes = {
-        "sizeof(struct ad_hip_pointer)": "sizeof(hipPointerAttribute_t)",
-        **layout_of_pool_properties("hipMemPoolProps"),
-    }
     first = "memoryType" if major == 5 else "type"
-    offsets = {
-        f"offsetof(struct ad_hip_pointer, {mine})": f"offsetof(hipPointerAttribute_t, {yours})"
-        for mine, yours in {**POINTER, "memory_type": first}.items()
+    layouts = {
+        **layout("ad_hip_pointer", "hipPointerAttribute_t", {**POINTER, "memory_type": first}),
+        **layout("ad_gpu_pool_properties", "hipMemPoolProps", POOL),
+        **layout("ad_gpu_uuid", "hipUUID", {}),
+        **sizes_of_handles("hipIpcMemHandle_t", "hipIpcEventHandle_t"),
     }
     flags = [*HIP_FLAGS, "-Wno-deprecated-declarations"]
-    assert_constants(hip_h, {**both, **CONSTANTS_OF_HIP, **types, **sizes, **offsets}, *flags)
+    assert_constants(hip_h, {**both, **CONSTANTS_OF_HIP, **types, **layouts}, *flags)
+
+
+def test_peer_access_of_hip(hip_h):
+    """Its number has changed, so both are tried: the header's is one of them."""
+    source = "\n".join(
+        [
+            f'#include "{hip_h}"',
+            '#include "abi/gpu_abi.h"',
+            "_Static_assert(hipIpcMemLazyEnablePeerAccess == AD_HIP_OLD_IPC_PEER_ACCESS ||",
+            '    hipIpcMemLazyEnablePeerAccess == AD_HIP_IPC_PEER_ACCESS, "");',
+        ]
+    )
+    compiler.check(source, *HIP_FLAGS, include=(compiler.CSRC, hip_h.parent.parent))
+
+
+def test_peer_access_of_newer_hip():
+    hip = pytest.importorskip("hip").hip
+    text = (ABI / "gpu_abi.h").read_text(encoding="utf-8")
+    number = re.search(r"AD_HIP_IPC_PEER_ACCESS = (\d+)", text)[1]
+    assert hip.hipIpcMemLazyEnablePeerAccess == int(number)
 
 
 def test_memory_types_of_newer_hip():

@@ -9,45 +9,29 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif
 
 #include "device/dynlib.h"
-#include "device/gpu/gpu.h"
+#include "device/gpu/cuda.h"
 
 /* --- the library --------------------------------------------------------- */
 
-struct cuda_calls {
-    struct ad_gpu_calls common;
-#define AD_CUDA(member, exported, need, parameters) int(*member) parameters;
-#include "abi/cuda_api.def"
-};
-
 static const ad_symbol symbols[] = {
 #define AD_CUDA_COMMON(member, exported, need, parameters)                    \
-    {exported, offsetof(struct cuda_calls, common.member), AD_##need},
+    {exported, offsetof(struct ad_cuda_calls, common.member), AD_##need},
 #define AD_CUDA(member, exported, need, parameters)                           \
-    {exported, offsetof(struct cuda_calls, member), AD_##need},
+    {exported, offsetof(struct ad_cuda_calls, member), AD_##need},
 #include "abi/cuda_api.def"
 };
 
-/* The exported names, for messages. */
-static const struct {
-#define AD_CUDA(member, exported, need, parameters) const char *member;
-#include "abi/cuda_api.def"
-} names = {
+const struct ad_cuda_names ad_cuda_names = {
 #define AD_CUDA(member, exported, need, parameters) .member = exported,
 #include "abi/cuda_api.def"
 };
-
-/* The result of a call of the driver. */
-#define CUDA(member, ...)                                                     \
-    (ad_gpu_result)                                                           \
-    {                                                                         \
-        cuda.member(__VA_ARGS__), names.member                                \
-    }
 
 static const char *const sonames[] = {"libcuda.so.1", "libcuda.so", NULL};
 
@@ -69,7 +53,7 @@ struct cuda_device {
 };
 
 /* Written by load() only. */
-static struct cuda_calls cuda;
+struct ad_cuda_calls ad_cuda;
 static char cuda_path[AD_LIBRARY_PATH_SIZE];
 static int n_devices;
 static struct cuda_device *devices;
@@ -83,7 +67,7 @@ cuda_error_name(int code)
     if (code == AD_CUDA_STUB_LIBRARY) {
         return "CUDA_ERROR_STUB_LIBRARY"; /* a stub does not name it */
     }
-    return cuda.error_name(code, &name) == AD_GPU_SUCCESS ? name : NULL;
+    return ad_cuda.error_name(code, &name) == AD_GPU_SUCCESS ? name : NULL;
 }
 
 static void
@@ -122,7 +106,7 @@ static ad_status
 cuda_load(ad_error *err)
 {
     int n = 0;
-    AD_RETURN_IF_ERR(ad_library_load(&library, &cuda, cuda_path, err));
+    AD_RETURN_IF_ERR(ad_library_load(&library, &ad_cuda, cuda_path, err));
     ad_gpu_result result = start(&n);
     if (result.code == AD_GPU_SUCCESS && n > 0) {
         devices = calloc((size_t)n, sizeof(*devices));
@@ -172,6 +156,20 @@ cuda_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
     return ad_gpu_check(&ad_gpu_cuda, device, result, err);
 }
 
+static ad_status
+cuda_device_uuid(int64_t id, unsigned char out[AD_UUID_SIZE], ad_error *err)
+{
+    const ad_device device = {ARROW_DEVICE_CUDA, id};
+    struct ad_gpu_uuid uuid;
+    AD_RETURN_IF_ERR(ad_gpu_check_id(&ad_gpu_cuda, device, err));
+    AD_GPU_NEED(&ad_gpu_cuda, ad_cuda, ad_cuda_names, device_uuid, device,
+                err);
+    ad_gpu_result result = CUDA(device_uuid, &uuid, devices[id].device);
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_cuda, device, result, err));
+    memcpy(out, uuid.bytes, AD_UUID_SIZE);
+    return AD_OK;
+}
+
 /* --- contexts ------------------------------------------------------------ */
 
 /* The primary context of a device, retained on first use. Two threads may both
@@ -183,13 +181,13 @@ cuda_primary(int64_t id, void **out)
     int code = AD_GPU_SUCCESS;
     *out = atomic_load_explicit(&device->primary, memory_order_acquire);
     if (*out == NULL) {
-        code = cuda.primary_retain(out, device->device);
+        code = ad_cuda.primary_retain(out, device->device);
         if (code == AD_GPU_SUCCESS) {
             atomic_store_explicit(&device->primary, *out,
                                   memory_order_release);
         }
     }
-    return (ad_gpu_result){code, names.primary_retain};
+    return (ad_gpu_result){code, ad_cuda_names.primary_retain};
 }
 
 /* Is the primary context active, so that a retain does not create it? */
@@ -200,7 +198,7 @@ is_primary_active(int64_t id)
     int is_active = 0;
     return atomic_load_explicit(&devices[id].primary, memory_order_acquire) !=
                NULL ||
-           (cuda.primary_state(devices[id].device, &flags, &is_active) ==
+           (ad_cuda.primary_state(devices[id].device, &flags, &is_active) ==
                 AD_GPU_SUCCESS &&
             is_active);
 }
@@ -280,9 +278,9 @@ context_for(ad_device device, void **out, int64_t *id, bool *is_current)
         return result;
     }
     *id = device.id;
-    return device.id < n_devices
-               ? cuda_primary(device.id, out)
-               : (ad_gpu_result){AD_GPU_INVALID_DEVICE, names.device_get};
+    return device.id < n_devices ? cuda_primary(device.id, out)
+                                 : (ad_gpu_result){AD_GPU_INVALID_DEVICE,
+                                                   ad_cuda_names.device_get};
 }
 
 static ad_gpu_result
@@ -327,7 +325,7 @@ static void
 cuda_leave(const ad_gpu_scope *scope)
 {
     void *ours;
-    (void)cuda.context_pop(&ours);
+    (void)ad_cuda.context_pop(&ours);
 }
 
 /* --- streams ------------------------------------------------------------- */
@@ -426,8 +424,8 @@ static bool
 cuda_stream_id(ad_context context, ad_stream stream, uint64_t *out)
 {
     unsigned long long id;
-    bool has_id = cuda.stream_id != NULL &&
-                  ad_gpu_is_ok(cuda.stream_id((void *)stream.handle, &id));
+    bool has_id = ad_cuda.stream_id != NULL &&
+                  ad_gpu_is_ok(ad_cuda.stream_id((void *)stream.handle, &id));
     *out = has_id ? id : 0;
     return has_id;
 }
@@ -437,7 +435,8 @@ cuda_stream_is_idle(ad_context context, ad_stream stream)
 {
     ad_gpu_scope scope = {.is_moved = false};
     ad_gpu_relax(&ad_gpu_cuda, &scope);
-    bool is_idle = cuda.stream_query((void *)stream.handle) == AD_GPU_SUCCESS;
+    bool is_idle =
+        ad_cuda.stream_query((void *)stream.handle) == AD_GPU_SUCCESS;
     ad_gpu_leave(&ad_gpu_cuda, &scope);
     return is_idle;
 }
@@ -460,7 +459,7 @@ ask_pointer(const void *pointer, struct pointer_facts *facts)
     void *into[] = {&facts->handle, &facts->memory_type, &facts->ordinal,
                     &facts->is_managed};
     *facts = (struct pointer_facts){NULL, 0, -2, 0};
-    return cuda.pointer_attributes(4, attributes, into, (uintptr_t)pointer);
+    return ad_cuda.pointer_attributes(4, attributes, into, (uintptr_t)pointer);
 }
 
 /* Old drivers require a current context even for this query. The primary one
@@ -521,17 +520,17 @@ classify_pageable(const void *pointer, ad_device hint, ad_memory_info *out)
     const int64_t id = device_without_ordinal(hint);
     int has_access = 0;
     if (id < n_devices &&
-        cuda.device_attribute(&has_access, AD_CUDA_DEVICE_PAGEABLE_ACCESS,
-                              devices[id].device) == AD_GPU_SUCCESS &&
+        ad_cuda.device_attribute(&has_access, AD_CUDA_DEVICE_PAGEABLE_ACCESS,
+                                 devices[id].device) == AD_GPU_SUCCESS &&
         has_access != 0 && is_readable(pointer)) {
         out->context = (ad_context){{ARROW_DEVICE_CUDA_MANAGED, id}, NULL};
         out->host_accessible = true;
     }
 }
 
-static ad_status
-cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
-              ad_error *err)
+ad_status
+ad_cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
+                 ad_error *err)
 {
     struct pointer_facts facts;
     *out = (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .context = hint};
@@ -547,9 +546,9 @@ cuda_classify(const void *pointer, ad_context hint, ad_memory_info *out,
         return AD_OK;
     }
     if (code != AD_GPU_SUCCESS) {
-        return ad_gpu_fail(&ad_gpu_cuda, hint.device,
-                           (ad_gpu_result){code, names.pointer_attributes},
-                           err);
+        return ad_gpu_fail(
+            &ad_gpu_cuda, hint.device,
+            (ad_gpu_result){code, ad_cuda_names.pointer_attributes}, err);
     }
     int32_t type;
     if (facts.is_managed != 0) {
@@ -585,9 +584,10 @@ static bool
 cuda_has_pools(int64_t id)
 {
     int value = 0;
-    return cuda.memory_alloc_async != NULL && cuda.memory_free_async != NULL &&
-           cuda.device_attribute(&value, AD_CUDA_DEVICE_HAS_POOLS,
-                                 devices[id].device) == AD_GPU_SUCCESS &&
+    return ad_cuda.memory_alloc_async != NULL &&
+           ad_cuda.memory_free_async != NULL &&
+           ad_cuda.device_attribute(&value, AD_CUDA_DEVICE_HAS_POOLS,
+                                    devices[id].device) == AD_GPU_SUCCESS &&
            value != 0;
 }
 
@@ -602,7 +602,7 @@ cuda_allocate(ad_context context, bool is_ordered, void *pool, void *stream,
             CUDA(memory_alloc_managed, &made, nbytes, AD_CUDA_MANAGED_GLOBAL);
     } else if (!is_ordered) {
         result = CUDA(memory_alloc, &made, nbytes);
-    } else if (pool != NULL && cuda.memory_alloc_from_pool != NULL) {
+    } else if (pool != NULL && ad_cuda.memory_alloc_from_pool != NULL) {
         result = CUDA(memory_alloc_from_pool, &made, nbytes, pool, stream);
     } else {
         result = CUDA(memory_alloc_async, &made, nbytes, stream);
@@ -614,13 +614,13 @@ cuda_allocate(ad_context context, bool is_ordered, void *pool, void *stream,
 static int
 cuda_free_ordered(void *data, void *stream)
 {
-    return cuda.memory_free_async((uintptr_t)data, stream);
+    return ad_cuda.memory_free_async((uintptr_t)data, stream);
 }
 
 static int
 cuda_free(void *data)
 {
-    return cuda.memory_free((uintptr_t)data);
+    return ad_cuda.memory_free((uintptr_t)data);
 }
 
 static uint64_t
@@ -629,7 +629,7 @@ cuda_allocation_id(void *data)
     int attribute = AD_GPU_POINTER_BUFFER_ID;
     uint64_t id = 0;
     void *into[] = {&id};
-    return cuda.pointer_attributes(1, &attribute, into, (uintptr_t)data) ==
+    return ad_cuda.pointer_attributes(1, &attribute, into, (uintptr_t)data) ==
                    AD_GPU_SUCCESS
                ? id
                : 0;
@@ -681,7 +681,7 @@ context_of(ad_context context, void **out)
         return (ad_gpu_result){AD_GPU_SUCCESS, NULL};
     }
     if (context.device.id < 0 || context.device.id >= n_devices) {
-        return (ad_gpu_result){AD_GPU_INVALID_DEVICE, names.copy_peer};
+        return (ad_gpu_result){AD_GPU_INVALID_DEVICE, ad_cuda_names.copy_peer};
     }
     return cuda_primary(context.device.id, out);
 }
@@ -715,7 +715,7 @@ cuda_module_key(ad_context context, uint64_t *out, ad_error *err)
     int64_t id;
     unsigned long long number;
     ad_gpu_result result = cuda_current(&handle, &id);
-    if (result.code == AD_GPU_SUCCESS && cuda.context_id != NULL) {
+    if (result.code == AD_GPU_SUCCESS && ad_cuda.context_id != NULL) {
         result = CUDA(context_id, handle, &number);
         *out = number;
     } else if (result.code == AD_GPU_SUCCESS) {
@@ -745,7 +745,7 @@ cuda_module_image(ad_kernel kernel, const void **out, void **release,
 
 const struct ad_gpu ad_gpu_cuda = {
     .name = "CUDA",
-    .calls = &cuda.common,
+    .calls = &ad_cuda.common,
     .names =
         {
 #define AD_CUDA_COMMON(member, exported, need, parameters) .member = exported,
@@ -789,11 +789,16 @@ const struct ad_backend ad_backend_cuda = {
     .count = cuda_count,
     .device_name = cuda_device_name,
     .describe_current = cuda_describe_current,
-    .classify = cuda_classify,
+    .classify = ad_cuda_classify,
     .likely_context = cuda_likely_context,
     .stream_context = cuda_stream_context,
     .stream_id = cuda_stream_id,
     .n_refused = ad_gpu_n_refused,
     .stream_is_idle = cuda_stream_is_idle,
+    .device_uuid = cuda_device_uuid,
+    .memory_export = ad_cuda_memory_export,
+    .memory_open = ad_cuda_memory_open,
+    .memory_close = ad_cuda_memory_close,
+    .event_open = ad_gpu_event_open,
     AD_GPU_SLOTS,
 };

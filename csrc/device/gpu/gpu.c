@@ -224,10 +224,9 @@ ad_gpu_end_calls(ad_context context)
     }
 }
 
-/* Make a context current, or fail. *scope need not be initialised. */
-static ad_status
-enter_or_fail(const struct ad_gpu *gpu, ad_context context,
-              ad_gpu_scope *scope, ad_error *err)
+ad_status
+ad_gpu_enter(const struct ad_gpu *gpu, ad_context context, ad_gpu_scope *scope,
+             ad_error *err)
 {
     *scope = (ad_gpu_scope){.is_moved = false};
     ad_gpu_result result = enter(gpu, context, scope);
@@ -398,7 +397,7 @@ trim_blocks(size_t most)
     while ((oldest = unlink_oldest(most)) != NULL) {
         const struct ad_gpu *gpu = ad_gpu_of(oldest->context.device);
         ad_gpu_scope scope;
-        if (enter_or_fail(gpu, oldest->context, &scope, NULL) == AD_OK) {
+        if (ad_gpu_enter(gpu, oldest->context, &scope, NULL) == AD_OK) {
             ad_gpu_relax(gpu, &scope);
             if (gpu->allocation_id(oldest->data) == oldest->id &&
                 free_block(gpu, oldest->context, oldest->data) !=
@@ -423,7 +422,7 @@ trim_blocks(size_t most)
 static void *
 create_pool(const struct ad_gpu *gpu, int64_t id)
 {
-    static const int handle_types[] = {AD_GPU_POOL_FILE_DESCRIPTOR, 0};
+    static const int handle_types[] = {AD_GPU_FILE_DESCRIPTOR, 0};
     struct ad_gpu_pool_properties properties = {
         .allocation_type = AD_GPU_POOL_OF_DEVICE_MEMORY,
         .location_type = AD_GPU_LOCATION_DEVICE,
@@ -610,7 +609,7 @@ ad_gpu_allocate(ad_context context, ad_stream stream, size_t nbytes,
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(enter_or_fail(gpu, context, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     ad_gpu_result result =
         (is_kept(gpu, context) ? allocate_block : allocate_new)(
@@ -659,7 +658,7 @@ ad_gpu_deallocate(ad_context context, ad_stream stream, void *data,
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     ad_error err;
-    bool has_entered = enter_or_fail(gpu, context, &scope, &err) == AD_OK;
+    bool has_entered = ad_gpu_enter(gpu, context, &scope, &err) == AD_OK;
     if (!has_entered && err.code == AD_CUDA_NOT_PERMITTED) {
         return; /* counted, so that the memory is freed later */
     }
@@ -717,7 +716,7 @@ ad_gpu_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
     if (copy->width == 0 || copy->height == 0) {
         return AD_OK;
     }
-    AD_RETURN_IF_ERR(enter_or_fail(gpu, context, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     if (are_peers(gpu, &copy->target.context, &copy->source.context)) {
         result = copy_each_row(gpu->copy_peer, copy, ad_gpu_handle(stream));
@@ -874,7 +873,7 @@ ad_gpu_launch(ad_context context, ad_stream stream, const ad_launch *launch,
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    AD_RETURN_IF_ERR(enter_or_fail(gpu, context, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_status status = launch_inside(gpu, context, stream, launch, err);
     ad_gpu_leave(gpu, &scope);
     return status;
@@ -927,7 +926,7 @@ destroy(ad_context context, int (*call)(void *), void *handle)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
-    if (enter_or_fail(gpu, context, &scope, NULL) == AD_OK) {
+    if (ad_gpu_enter(gpu, context, &scope, NULL) == AD_OK) {
         if (!ad_gpu_is_ok(call(handle))) {
             gpu->forget_error();
         }
@@ -943,7 +942,7 @@ ad_gpu_stream_create(ad_context context, ad_stream *out, ad_error *err)
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     void *made = NULL;
-    AD_RETURN_IF_ERR(enter_or_fail(gpu, context, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_relax(gpu, &scope);
     ad_gpu_result result = {
         gpu->calls->stream_create(&made, AD_GPU_STREAM_NON_BLOCKING),
@@ -1108,7 +1107,7 @@ record_first(ad_context context, ad_stream stream, ad_event *event,
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
     ad_gpu_scope scope;
     void *made = NULL;
-    AD_RETURN_IF_ERR(enter_or_fail(gpu, context, &scope, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(gpu, context, &scope, err));
     ad_gpu_result result = ask_legacy(gpu, context, stream);
     if (result.code == AD_GPU_SUCCESS) {
         result = (ad_gpu_result){gpu->calls->event_create(&made, EVENT_FLAGS),

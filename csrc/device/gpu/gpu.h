@@ -240,6 +240,13 @@ ad_status ad_gpu_event_synchronize(ad_context context, ad_event event,
                                    ad_error *err);
 void ad_gpu_event_destroy(ad_context context, ad_event event);
 
+/* ipc.c */
+ad_status ad_gpu_event_export(ad_context context, ad_stream stream,
+                              ad_event *event, ad_ipc_event *out,
+                              ad_error *err);
+ad_status ad_gpu_event_open(ad_context context, const ad_ipc_event *event,
+                            ad_event *out, ad_error *err);
+
 unsigned int ad_gpu_n_refused(void);
 void ad_gpu_begin_calls(ad_context context);
 void ad_gpu_end_calls(ad_context context);
@@ -258,9 +265,53 @@ const ad_context *ad_gpu_held(const struct ad_gpu *gpu);
     .stream_wait = ad_gpu_stream_wait, .event_record = ad_gpu_event_record,   \
     .event_query = ad_gpu_event_query,                                        \
     .event_synchronize = ad_gpu_event_synchronize,                            \
-    .event_destroy = ad_gpu_event_destroy
+    .event_destroy = ad_gpu_event_destroy,                                    \
+    .event_export = ad_gpu_event_export
+
+/* --- other processes (ipc.c) ---------------------------------------------- */
+
+/* Fail with the reason "share": `what` cannot be opened by other processes. */
+ad_status ad_gpu_fail_share(const struct ad_gpu *gpu, ad_device device,
+                            const char *what, ad_error *err);
+
+/* The same where the library lacks a function. */
+ad_status ad_gpu_fail_missing(const struct ad_gpu *gpu, ad_device device,
+                              const char *function, ad_error *err);
+
+/* Leave the caller with this failure if the library lacks a function. */
+#define AD_GPU_NEED(gpu, calls, names, member, device, err)                   \
+    do {                                                                      \
+        if ((calls).member == NULL) {                                         \
+            return ad_gpu_fail_missing(gpu, device, (names).member, err);     \
+        }                                                                     \
+    } while (0)
+
+/* Fail for memory that lies on no device, or not only there. */
+ad_status ad_gpu_check_exported(const struct ad_gpu *gpu,
+                                const ad_memory_info *info, ad_error *err);
+
+/* Fail unless another process has described memory that can be there. */
+ad_status ad_gpu_check_imported(const struct ad_gpu *gpu, ad_device device,
+                                const ad_ipc_memory *memory, ad_error *err);
+
+/* Fail for a description of memory that is wrong. `what` says how. */
+ad_status ad_gpu_fail_imported(const struct ad_gpu *gpu, ad_device device,
+                               const char *what, ad_error *err);
+
+/* Does the allocation of `size` bytes at `base`, as the runtime sees it, hold
+ * `nbytes` bytes from `data` on? */
+static inline bool
+ad_gpu_holds(uintptr_t base, size_t size, uintptr_t data, size_t nbytes)
+{
+    return data >= base && data - base <= size &&
+           nbytes <= size - (data - base);
+}
 
 /* --- calls in a context --------------------------------------------------- */
+
+/* Make a context current, or fail. *scope need not be initialised. */
+ad_status ad_gpu_enter(const struct ad_gpu *gpu, ad_context context,
+                       ad_gpu_scope *scope, ad_error *err);
 
 /* Until ad_gpu_leave, calls on this thread do not invalidate graphs that
  * others capture. By default a capture forbids every thread of the process to

@@ -152,6 +152,19 @@ hip_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
     return ad_gpu_check(&ad_gpu_hip, device, result, err);
 }
 
+static ad_status
+hip_device_uuid(int64_t id, unsigned char out[AD_UUID_SIZE], ad_error *err)
+{
+    const ad_device device = {ARROW_DEVICE_ROCM, id};
+    struct ad_gpu_uuid uuid;
+    AD_RETURN_IF_ERR(ad_gpu_check_id(&ad_gpu_hip, device, err));
+    AD_GPU_NEED(&ad_gpu_hip, hip, names, device_uuid, device, err);
+    ad_gpu_result result = HIP(device_uuid, &uuid, (int)id);
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, device, result, err));
+    memcpy(out, uuid.bytes, AD_UUID_SIZE);
+    return AD_OK;
+}
+
 /* --- the current device -------------------------------------------------- */
 
 static ad_gpu_result
@@ -378,6 +391,128 @@ hip_allocation_id(void *data)
         return 0;
     }
     return id;
+}
+
+/* --- other processes ----------------------------------------------------- */
+
+/* All device memory goes by hipIpcGetMemHandle, memory of pools too. HIP's
+ * other ways are left alone: hipMemPoolImportPointer of versions before 2026
+ * maps on device 0 whatever the pool's device is, no attribute names the pool of
+ * a pointer, and hipMemRetainAllocationHandle follows a null pointer for memory
+ * that hipMemMap did not map. */
+
+static ad_status
+export_inside(ad_device device, const void *pointer, ad_ipc_memory *out,
+              ad_error *err)
+{
+    struct ad_gpu_ipc_handle name;
+    void *base = NULL;
+    AD_GPU_NEED(&ad_gpu_hip, hip, names, memory_range, device, err);
+    AD_GPU_NEED(&ad_gpu_hip, hip, names, ipc_get_memory, device, err);
+    ad_gpu_result result =
+        HIP(memory_range, &base, &out->nbytes, (void *)pointer);
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, device, result, err));
+    result = HIP(ipc_get_memory, &name, base);
+    if (result.code == AD_GPU_INVALID_VALUE ||
+        result.code == AD_GPU_NOT_SUPPORTED) {
+        hip_forget_error();
+        return ad_gpu_fail_share(&ad_gpu_hip, device,
+                                 "device memory that no handle names", err);
+    }
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, device, result, err));
+    out->kind = AD_IPC_LEGACY;
+    out->base = base;
+    memcpy(out->bytes, name.bytes, sizeof(out->bytes));
+    return AD_OK;
+}
+
+static ad_status
+hip_memory_export(ad_context context, const void *pointer, ad_ipc_memory *out,
+                  ad_error *err)
+{
+    ad_memory_info info;
+    ad_gpu_scope scope;
+    AD_RETURN_IF_ERR(hip_classify(pointer, context, &info, err));
+    AD_RETURN_IF_ERR(ad_gpu_check_exported(&ad_gpu_hip, &info, err));
+    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, info.context, &scope, err));
+    ad_gpu_relax(&ad_gpu_hip, &scope);
+    *out = (ad_ipc_memory){.file = -1};
+    ad_status status = export_inside(info.context.device, pointer, out, err);
+    ad_gpu_leave(&ad_gpu_hip, &scope);
+    return status;
+}
+
+/* Like CUDA, HIP counts how often a handle is open. */
+static ad_status
+open_inside(ad_device device, const ad_ipc_memory *memory, void **out,
+            ad_error *err)
+{
+    struct ad_gpu_ipc_handle name;
+    void *base = NULL;
+    size_t size = 0;
+    AD_GPU_NEED(&ad_gpu_hip, hip, names, ipc_open_memory, device, err);
+    AD_GPU_NEED(&ad_gpu_hip, hip, names, ipc_close_memory, device, err);
+    memcpy(name.bytes, memory->bytes, sizeof(name.bytes));
+    ad_gpu_result result =
+        HIP(ipc_open_memory, out, name, AD_HIP_IPC_PEER_ACCESS);
+    if (result.code == AD_GPU_INVALID_VALUE) {
+        hip_forget_error();
+        result = HIP(ipc_open_memory, out, name, AD_HIP_OLD_IPC_PEER_ACCESS);
+    }
+    AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, device, result, err));
+    if (hip.memory_range == NULL ||
+        hip.memory_range(&base, &size, *out) != AD_GPU_SUCCESS) {
+        hip_forget_error(); /* of imported memory it may say nothing */
+    } else if (!ad_gpu_holds((uintptr_t)base, size, (uintptr_t)*out,
+                             memory->nbytes)) {
+        (void)hip.ipc_close_memory(*out);
+        return ad_gpu_fail_imported(&ad_gpu_hip, device,
+                                    "its allocation is shorter", err);
+    }
+    return AD_OK;
+}
+
+static ad_status
+hip_memory_open(ad_context context, const ad_ipc_memory *memory, void **out,
+                ad_error *err)
+{
+    const ad_device device = context.device;
+    ad_gpu_scope scope;
+    AD_RETURN_IF_ERR(ad_gpu_check_imported(&ad_gpu_hip, device, memory, err));
+    if (memory->kind != AD_IPC_LEGACY) {
+        return ad_gpu_fail_imported(&ad_gpu_hip, device,
+                                    "HIP exports no descriptors", err);
+    }
+    AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, context, &scope, err));
+    ad_gpu_relax(&ad_gpu_hip, &scope);
+    ad_status status = open_inside(device, memory, out, err);
+    ad_gpu_leave(&ad_gpu_hip, &scope);
+    return status;
+}
+
+static void
+hip_memory_close(ad_context context, const ad_ipc_memory *memory, void *data)
+{
+    ad_gpu_scope scope;
+    if (ad_gpu_enter(&ad_gpu_hip, context, &scope, NULL) == AD_OK) {
+        ad_gpu_relax(&ad_gpu_hip, &scope);
+        if (!ad_gpu_is_ok(hip.ipc_close_memory(data))) {
+            hip_forget_error();
+        }
+        ad_gpu_leave(&ad_gpu_hip, &scope);
+    }
+}
+
+/* The bytes are the name of a file, which HIP reads up to its end. */
+static ad_status
+hip_event_open(ad_context context, const ad_ipc_event *event, ad_event *out,
+               ad_error *err)
+{
+    return memchr(event->bytes, '\0', sizeof(event->bytes)) != NULL
+               ? ad_gpu_event_open(context, event, out, err)
+               : ad_fail_on(err, context.device, "share", NULL,
+                            "the HIP event of another process has a name "
+                            "without an end");
 }
 
 /* --- copies -------------------------------------------------------------- */
@@ -610,5 +745,10 @@ const struct ad_backend ad_backend_hip = {
     .describe_current = hip_describe_current,
     .classify = hip_classify,
     .stream_context = hip_stream_context,
+    .device_uuid = hip_device_uuid,
+    .memory_export = hip_memory_export,
+    .memory_open = hip_memory_open,
+    .memory_close = hip_memory_close,
+    .event_open = hip_event_open,
     AD_GPU_SLOTS,
 };
