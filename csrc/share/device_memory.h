@@ -31,9 +31,9 @@ AD_MUST_CHECK ad_status ad_sync_export(ad_sync *sync, ad_owner **keep,
 
 /* The device of this process that has the UUID. AD_ERR_EXCHANGE, "device", if
  * this process does not see it. */
-AD_MUST_CHECK ad_status ad_device_of_uuid(
-    int32_t type, const unsigned char uuid[AD_UUID_SIZE], ad_device *out,
-    ad_error *err);
+AD_MUST_CHECK ad_status
+ad_device_of_uuid(int32_t type, const unsigned char uuid[AD_UUID_SIZE],
+                  ad_device *out, ad_error *err);
 
 /* Open memory of another process. *data is where the allocation begins here,
  * and the owner gives it back. Takes over both descriptors, on failure too. */

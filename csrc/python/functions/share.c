@@ -534,8 +534,10 @@ ad_function_open_event(PyObject *module, PyObject *args)
     ad_ipc_event event;
     ad_sync *sync;
     ad_error err;
-    if (!PyArg_ParseTuple(args, "Ony#Oi", &capsule, &i, &bytes, &n, &place,
-                          &connection) ||
+    if (!PyArg_ParseTuple(args,
+                          "On"
+                          "y#Oi",
+                          &capsule, &i, &bytes, &n, &place, &connection) ||
         read_bytes(bytes, n, event.bytes) < 0 ||
         ad_parse_device(state, place, &device) < 0 ||
         take_both(capsule, i, connection, &event.file, &own) < 0) {
