@@ -330,6 +330,14 @@ def _share_on_device(
     return _published(description, files, (here, event), uses, how)
 
 
+def ways(x: Any) -> tuple[str, ...]:
+    """How :func:`share` would hand over each allocation of memory on a device; () on the host."""
+    value = _importable(x)
+    if value.device_type == DeviceType.CPU:
+        return ()
+    return _allocations_of(_parts_on_device(value)[2])[3]
+
+
 def _parts_on_device(
     value: Array | Tensor | Buffer,
 ) -> tuple[str, list[Any], list[Buffer | None]]:

@@ -4,6 +4,7 @@ import ctypes
 import json
 
 import arrowdev
+from arrowdev import _share
 from arrowdev._cli import expression
 from arrowdev._cli.machine import FORMAT
 from arrowdev._cli.terminal import put
@@ -409,6 +410,21 @@ def protocols(obj):
         return []
 
 
+def ways_to_others(obj, found):
+    """Return how share() would hand memory of a device to another process; [] for other memory."""
+    if not any(not name.endswith(("schema__", "stream__", "api__")) for name in found):
+        return []
+    try:
+        return list(_share.ways(obj))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        is_about_it = isinstance(error, arrowdev.DeviceError) or (
+            isinstance(error, arrowdev.ExchangeError) and error.reason == "share"
+        )
+        return [refusal(error)] if is_about_it else []
+
+
 def is_ending(fields):
     """Whether the protocol raised what no program survives that does not expect it."""
     return isinstance(fields, str) and fields.endswith(ENDS)
@@ -430,7 +446,9 @@ def fields_of_another(name, error, again):
 
 
 def examine(obj, again=None):
-    """Return {"type", "protocols": {name: fields or reason}, "warnings": [[name, text]]}.
+    """Return {"type", "arrowdev takes", "to another process", "protocols", "warnings"}.
+
+    "protocols" is {name: fields or reason}, "warnings" is [[name, text]].
 
     Some streams can be exported only once: `again` creates another `obj` if the inspection of one
     protocol has consumed the object.
@@ -452,6 +470,7 @@ def examine(obj, again=None):
     return {
         "type": f"{kind.__module__}.{kind.__qualname__}",
         "arrowdev takes": protocols(obj),
+        "to another process": ways_to_others(obj, found),
         "protocols": found,
         "warnings": [list(warning) for warning in dict.fromkeys(warnings_of(found))],
     }
@@ -484,6 +503,8 @@ def value_text(value):
 def report(examined):
     yield _shown(examined["type"])
     yield "arrowdev takes: " + (", ".join(examined["arrowdev takes"]) or "nothing of it")
+    if examined["to another process"]:
+        yield "to another process: " + _shown(", ".join(examined["to another process"]))
     for name, fields in examined["protocols"].items():
         yield ""
         yield name

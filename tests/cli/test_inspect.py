@@ -279,6 +279,19 @@ def test_object_without_protocols():
 # --- expressions ----------------------------------------------------------------------
 
 
+def test_ways_to_another_process():
+    assert inspect.examine(np.arange(3))["to another process"] == []
+    with software_device() as device:
+        array = ad.array(device.array([1, 2]))
+        examined = inspect.examine(array)
+        assert examined["to another process"] == ["memory file"]
+        assert "to another process: memory file" in list(inspect.report(examined))
+        device.fail_at(1, "memory_export")
+        (way,) = inspect.examine(array)["to another process"]
+        assert way.startswith("refused: DeviceError: memory_export")
+        del array
+
+
 @pytest.mark.parametrize(
     ("found", "text"),
     [
