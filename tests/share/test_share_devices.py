@@ -372,32 +372,36 @@ def test_failures_of_the_producer(device, call):
 def test_failures_of_the_consumer(device, call):
     code = START + (
         "queue = device.queue(); queue.hold()\n"
-        "x = ad.array(device.array([1, 2], queue=queue)); shared = ad.share(x)\nprint(shared)"
+        "x = ad.array(device.array([1, 2], queue=queue)); shared = ad.share(x)\nprint(shared)\n"
+        "sys.stdout.flush(); sys.stdin.readline(); queue.release()"
     )
+    before = descriptors()
     with process(code) as child:
-        ad.attach(child.line)
-        gc.collect()
-        before = descriptors()
         device.fail_at(1, call)
         with pytest.raises(ad.DeviceError, match=call) as info:
             ad.attach(child.line)
         del info
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        device.synchronize()  # a wait for the event of the child may have begun
     gc.collect()
-    wait_until(lambda: descriptors() < before)
-    device.reset()
+    wait_until(lambda: descriptors() <= before)
 
 
 def test_nothing_leaks(device):
-    code = (
-        START
-        + "x = ad.array(device.array(list(range(1000))))\nshared = ad.share(x)\nprint(shared)"
+    code = START + (
+        "x = ad.array(device.array(list(range(1000)))); x.synchronize()\n"
+        "shared = ad.share(x)\nprint(shared)"
     )
-    with process(code) as child:
-        ad.attach(child.line)
-        gc.collect()
-        before = descriptors(), device.live()
-        for _ in range(50):
-            ad.attach(child.line).to("cpu")
+
+    def counts():
         gc.collect()
         device.synchronize()
-        wait_until(lambda: (descriptors(), device.live()) == before)
+        return descriptors(), device.live()
+
+    with process(code) as child:
+        ad.attach(child.line).to("cpu")
+        before = counts()
+        for _ in range(50):
+            ad.attach(child.line).to("cpu")
+        wait_until(lambda: counts() == before)
