@@ -25,6 +25,10 @@ UNMAPPED = {
 }
 
 
+# A handle of memory or of an event is passed by value.
+HANDLE = "typedef struct fd_name { char bytes[64]; } fd_name;"
+
+
 def header(pattern):
     found = sorted(Path("/usr").glob(pattern))
     if not found:
@@ -119,7 +123,7 @@ def test_every_stream_function_has_its_per_thread_twin(cuda):
 
 def test_parameters(cuda):
     known, _ = signatures(cuda.read_text(encoding="utf-8"))
-    lines = ["#include <cuda.h>", "#include <stdint.h>"]
+    lines = ["#include <cuda.h>", "#include <stdint.h>", HANDLE]
     for _, name, version, _, _, parameters in SERVED:
         lines += same_sizes(name, parameters, known[name][version])
     compiler.check("\n".join(lines), include=[cuda.parent])
@@ -159,6 +163,13 @@ LAYOUTS = {
         "allocation:allocType handles:handleTypes location:location.type id:location.id "
         "security:win32SecurityAttributes max_size:maxSize usage:usage",
     ),
+    "CUmemAllocationProp": (
+        "fd_physical_properties",
+        "type:type handles:requestedHandleTypes location:location.type id:location.id "
+        "metadata:win32HandleMetaData compression:allocFlags.compressionType "
+        "rdma:allocFlags.gpuDirectRDMACapable usage:allocFlags.usage",
+    ),
+    "CUmemAccessDesc": ("fd_access", "location:location.type id:location.id flags:flags"),
     "CUDA_GRAPH_INSTANTIATE_PARAMS": (
         "cu_instantiate",
         "flags:flags upload:hUploadStream error_node:hErrNode_out result:result_out",
@@ -171,10 +182,9 @@ def test_structs(cuda):
     face = (FOLDER / "cuda_face.h").read_text(encoding="utf-8")
     own = face[face.index("typedef struct cu_location") : face.index("#define FD_PLAIN")]
     shared = (FOLDER / "driver.h").read_text(encoding="utf-8")
-    pool = re.search(
-        r"typedef struct fd_pool_properties \{.*?\} fd_pool_properties;", shared, re.S
-    )
-    lines = ["#include <cuda.h>", "#include <stddef.h>", "#include <stdint.h>", own, pool[0]]
+    names = ("fd_pool_properties", "fd_physical_properties", "fd_access")
+    found = [re.search(rf"typedef struct {n} \{{.*?\}} {n};", shared, re.S)[0] for n in names]
+    lines = ["#include <cuda.h>", "#include <stddef.h>", "#include <stdint.h>", own, *found]
     for theirs, (ours, fields) in LAYOUTS.items():
         lines.append(f'_Static_assert(sizeof({ours}) == sizeof({theirs}), "{ours}");')
         for field in fields.split():
@@ -220,7 +230,7 @@ def test_hip_parameters(hip):
     known = dict(re.findall(pattern, text, re.M | re.S))
     ours = hip_functions()
     assert len(ours) > 60 and set(ours) - set(known) <= UNDECLARED_HIP
-    lines = ["#include <hip/hip_runtime_api.h>", "#include <stdint.h>"]
+    lines = ["#include <hip/hip_runtime_api.h>", "#include <stdint.h>", HANDLE]
     for name in sorted(set(ours) & set(known)):
         theirs = [re.sub(r"\s*(=.*|__dparm\(.*\))$", "", part) for part in parts(known[name])]
         lines += same_sizes(name, ours[name], theirs)

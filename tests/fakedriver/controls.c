@@ -323,6 +323,8 @@ fake_count(fake_counts *out)
         .host_waits = atomic_load(&n_host_waits),
         .maps = fd_pool_maps(),
         .host_spins = atomic_load(&n_host_spins),
+        .reserved = fd_vmm_count(),
+        .imported = fd_pool_count_imported(),
     };
 }
 
@@ -341,7 +343,10 @@ fake_context_depth(void)
 int
 fake_peek(const void *address, void *out, size_t nbytes)
 {
-    if (!ad_engine_may_touch(address, nbytes)) {
+    fd_lock();
+    bool is_mapped = fd_mapped_locked(address, nbytes, -1, false);
+    fd_unlock();
+    if (!is_mapped || !ad_engine_may_touch(address, nbytes)) {
         return FD_INVALID_VALUE;
     }
     memcpy(out, ad_engine_inside(address), nbytes);

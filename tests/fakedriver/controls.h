@@ -88,6 +88,8 @@ typedef struct fake_counts {
     uint64_t host_waits; /* calls that may block */
     uint64_t maps;       /* pools that took memory from the system */
     uint64_t host_spins; /* host waits that take a processor */
+    uint64_t reserved;   /* handles of physical memory, ranges of addresses */
+    uint64_t imported;   /* pools of other processes */
 } fake_counts;
 
 FD_EXPORT void fake_count(fake_counts *out);

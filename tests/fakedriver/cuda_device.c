@@ -93,21 +93,34 @@ cuDeviceGetName(char *out, int size, int device)
     FD_ENTER(0);
     int code = check_device(device);
     if (code == FD_OK) {
-        snprintf(out, (size_t)size, "Stand-in GPU %d", device);
+        snprintf(out, (size_t)size, "Stand-in GPU %d",
+                 fd_device_number(device));
     }
     return code;
+}
+
+static int
+get_uuid(char *out, int device)
+{
+    int code = check_device(device);
+    if (code == FD_OK) {
+        fd_device_uuid(device, out);
+    }
+    return code;
+}
+
+int
+cuDeviceGetUuid(char *out, int device)
+{
+    FD_ENTER(0);
+    return get_uuid(out, device);
 }
 
 int
 cuDeviceGetUuid_v2(char *out, int device)
 {
     FD_ENTER(0);
-    int code = check_device(device);
-    if (code == FD_OK) {
-        memcpy(out, "stand-in device", 16);
-        out[15] = (char)device;
-    }
-    return code;
+    return get_uuid(out, device);
 }
 
 int
@@ -124,7 +137,8 @@ cuDeviceGetPCIBusId(char *out, int size, int device)
     FD_ENTER(0);
     int code = check_device(device);
     if (code == FD_OK) {
-        snprintf(out, (size_t)size, "0000:%02x:00.0", device + 1);
+        snprintf(out, (size_t)size, "0000:%02x:00.0",
+                 fd_device_number(device) + 1);
     }
     return code;
 }
@@ -165,8 +179,8 @@ attribute_value(int attribute, int device)
         case 16:       /* multiprocessors */
             return 8;
         case 33:
-            return device + 1; /* PCI bus */
-        case 75:               /* compute capability 8.0 */
+            return fd_device_number(device) + 1; /* PCI bus */
+        case 75:                                 /* compute capability 8.0 */
             return 8;
         case 15:  /* overlap */
         case 19:  /* maps host memory */
@@ -177,7 +191,11 @@ attribute_value(int attribute, int device)
         case 83:  /* managed memory */
         case 89:  /* concurrent managed access */
         case 91:  /* host pointers of registered memory */
+        case 102: /* virtual memory */
+        case 103: /* ... that a file descriptor exports */
         case 115: /* memory pools */
+        case 119: /* ... that a file descriptor exports (a mask) */
+        case 125: /* events of other processes */
             return 1;
         case 88: /* pageable memory */
             return fd_accesses_pageable();

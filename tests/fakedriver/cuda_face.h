@@ -8,6 +8,7 @@
 #define FD_CUDA_FACE_H
 
 #include "driver.h"
+#include "ipc.h"
 
 typedef struct cu_location {
     int type; /* 1: device */

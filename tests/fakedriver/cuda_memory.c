@@ -232,14 +232,6 @@ cuMemPoolTrimTo(fd_pool *pool, size_t keep)
 }
 
 int
-cuMemPoolExportToShareableHandle(int *out, fd_pool *pool, int kind,
-                                 unsigned long long flags)
-{
-    FD_ENTER(0);
-    return flags != 0 ? FD_INVALID_VALUE : fd_pool_export(pool, kind, out);
-}
-
-int
 cuMemPoolSetAccess(fd_pool *pool, const void *access, size_t n)
 {
     FD_ENTER(0);
@@ -271,12 +263,25 @@ memory_type(const fd_allocation *a)
     return is_host(a) ? CU_HOST : CU_DEVICE;
 }
 
-/* For known memory. Memory of a pool belongs to no context. */
+static int
+allowed_handles(const fd_allocation *a)
+{
+    return a->physical != NULL ? fd_physical_handles(a->physical)
+           : a->pool != NULL && !a->is_foreign ? a->pool->handles
+                                               : 0;
+}
+
+/* For known memory. Memory of a pool belongs to no context. The range of
+ * mapped memory is that of the addresses which were reserved: read so from
+ * "size of the address range", not seen on a driver. */
 static int
 get_attribute(void *out, int attribute, uintptr_t pointer,
               const fd_allocation *a)
 {
     bool on_host = a->kind != FD_DEVICE;
+    void *range = a->base;
+    size_t n_range = a->nbytes;
+    (void)fd_reserved_at(a->base, &range, &n_range);
     bool is_placed = a->kind != FD_MANAGED || fd_managed_has_device();
     uintptr_t context =
         a->pool == NULL && is_placed ? (uintptr_t)a->context : 0;
@@ -294,8 +299,10 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
             write(out, on_host ? pointer : 0, 8);
             return on_host ? FD_OK : FD_INVALID_VALUE;
         case 6:
-        case 10:
             write(out, 0, 4);
+            return FD_OK;
+        case 10:
+            write(out, fd_is_legacy_capable(a), 4);
             return FD_OK;
         case 7:
             write(out, a->id, 8);
@@ -307,16 +314,25 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
             write(out, (uint64_t)(is_placed ? a->device : -2), 4);
             return FD_OK;
         case 11:
-            write(out, (uintptr_t)a->base, 8);
+            write(out, (uintptr_t)range, 8);
             return FD_OK;
         case 12:
-            write(out, a->nbytes, 8);
+            write(out, n_range, 8);
             return FD_OK;
         case 13:
             write(out, 1, 4);
             return FD_OK;
+        case 14:
+            write(out, (uint64_t)allowed_handles(a), 8);
+            return FD_OK;
         case 17:
             write(out, (uintptr_t)a->pool, 8);
+            return FD_OK;
+        case 18:
+            write(out, a->nbytes, 8);
+            return FD_OK;
+        case 19:
+            write(out, (uintptr_t)a->base, 8);
             return FD_OK;
         default:
             return FD_NOT_SUPPORTED;

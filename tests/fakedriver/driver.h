@@ -6,9 +6,8 @@
  * Error numbers are CUDA's; those of HIP are the same where both have them.
  *
  * Missing: compilers and kernels other than arrowdev's own, the private
- * tables of cudart (so no CuPy, RMM, torch), arrays and textures, virtual
- * memory, IPC, nodes of graphs, memory that a graph allocates, NVML. Nothing
- * was compared with a real driver: where this one is too lenient, a test
+ * tables of cudart (so no CuPy, RMM, torch), arrays and textures, nodes of
+ * graphs, memory that a graph allocates, NVML. Nothing was compared with a real driver: where this one is too lenient, a test
  * proves nothing.
  *
  * One lock guards all state of this layer. It is never held during a wait,
@@ -88,6 +87,13 @@ void fd_unlock(void);
 /* Create the devices; idempotent. */
 int fd_start(void);
 int fd_n_devices(void);
+
+/* The number of a device on the machine, the same in all processes, and the
+ * device that has the number in this one, or -1. ARROWDEV_FAKE_VISIBLE lists
+ * the numbers in the order of this process, as CUDA_VISIBLE_DEVICES does. */
+int fd_device_number(int device);
+int fd_device_here(int number);
+void fd_device_uuid(int device, char out[16]);
 
 /* Every exported function calls this first: it is logged with its stream
  * (0: none, or the default one), and refused where the driver was not started,
@@ -236,6 +242,14 @@ typedef struct fd_range {
     bool is_written;
 } fd_range;
 
+/* A record of an event that another process made. */
+typedef struct fd_remote {
+    struct fd_board *board;
+    struct fd_shared_event *shared;
+    uint64_t check;
+    uint64_t number;
+} fd_remote;
+
 typedef struct fd_operation fd_operation;
 
 struct fd_operation {
@@ -275,6 +289,7 @@ struct fd_operation {
         } value;
         ad_launch launch;
         struct fd_allocation *allocation;
+        fd_remote remote;
     } u;
 };
 
@@ -316,6 +331,8 @@ int fd_write_value(const char *name, void *address, uint32_t value,
 
 /* --- event.c ------------------------------------------------------------------- */
 
+typedef struct fd_event_link fd_event_link; /* ipc_event.c */
+
 typedef struct fd_event {
     struct fd_event *next;
     struct fd_event *previous;
@@ -327,6 +344,7 @@ typedef struct fd_event {
     fd_capture *capture;     /* that it was last recorded into */
     uint64_t captured_queue; /* its stream there, and the position */
     size_t n_captured;
+    fd_event_link *link; /* NULL: no other process knows it */
 } fd_event;
 
 int fd_event_create(unsigned flags, uintptr_t *out);
@@ -362,6 +380,8 @@ typedef struct fd_pool {
     size_t used_high;
     size_t reserved; /* mapped */
     size_t reserved_high;
+    uint64_t shared; /* the number by which processes know it; 0: none */
+    bool is_imported;
 } fd_pool;
 
 /* CUmemPoolProps and hipMemPoolProps */
@@ -376,18 +396,27 @@ typedef struct fd_pool_properties {
     unsigned char reserved[54];
 } fd_pool_properties;
 
+typedef struct fd_place fd_place;       /* ipc.h */
+typedef struct fd_physical fd_physical; /* vmm.c */
+
 typedef struct fd_allocation {
     struct fd_allocation *next;
     char *base;
     size_t nbytes;
     fd_memory_kind kind;
-    fd_context *context;
+    fd_context *context; /* NULL: none */
     int device;
     unsigned flags;
     fd_pool *pool;   /* stream-ordered memory */
     bool is_ready;   /* its stream has allocated it */
     bool is_leaving; /* freed, in the order of a stream */
     uint64_t id;
+    fd_place *place; /* of shared memory; NULL: not shared */
+    uint64_t check;
+    bool is_foreign;       /* memory of another process */
+    size_t n_opens;        /* of its handle; 0: not opened by a handle */
+    fd_physical *physical; /* mapped memory */
+    unsigned char access[FD_MAX_DEVICES]; /* to mapped memory */
 } fd_allocation;
 
 int fd_allocate(size_t nbytes, fd_memory_kind kind, unsigned flags,
@@ -396,6 +425,16 @@ int fd_free(const char *name, void *base, fd_memory_kind kind);
 int fd_register(void *base, size_t nbytes, unsigned flags);
 int fd_unregister(const char *name, void *base);
 int fd_memory_info(size_t *left, size_t *total);
+
+/* Opened memory of another process. */
+int fd_free_opened(const char *name, void *base);
+
+fd_allocation *fd_allocation_list_locked(void);
+
+/* Memory of the engine, or mapped memory. NULL without memory. */
+fd_allocation *fd_allocation_add_locked(void *base, size_t nbytes,
+                                        fd_memory_kind kind,
+                                        fd_context *context, int device);
 
 /* The live allocation that contains a pointer, or NULL. */
 fd_allocation *fd_allocation_find_locked(const void *pointer);
@@ -431,6 +470,8 @@ void fd_pool_give_locked(fd_pool *pool, size_t nbytes);
 /* After a synchronization every pool unmaps unused memory above its
  * threshold. */
 int fd_pool_export(fd_pool *pool, int kind, int *out);
+int fd_pool_import(int file, int kind, fd_pool **out);
+size_t fd_pool_count_imported(void);
 void fd_pools_release(void);
 void fd_pools_end_locked(int device);
 
@@ -440,6 +481,104 @@ uint64_t fd_pool_maps(void); /* how often memory was mapped */
 int fd_allocate_ordered(const char *name, size_t nbytes, fd_pool *pool,
                         uintptr_t stream, void **out);
 int fd_free_ordered(const char *name, void *base, uintptr_t stream);
+
+/* --- ipc.c, ipc_event.c: other processes ---------------------------------------- */
+
+typedef struct fd_name fd_name; /* a handle of 64 bytes (ipc.h) */
+
+bool fd_is_legacy_capable(const fd_allocation *allocation);
+
+/* The allocation in which a pointer lies, for other processes. */
+int fd_ipc_export(const void *pointer, fd_name *out);
+int fd_ipc_open(const fd_name *name, void **out);
+int fd_ipc_close(const char *name, void *base);
+
+int fd_pool_export_pointer(const void *pointer, fd_name *out);
+int fd_pool_import_pointer(fd_pool *pool, const fd_name *name, void **out);
+
+/* Tells other processes that the memory is freed, or that its stream has
+ * allocated it. */
+void fd_ipc_free_locked(fd_allocation *allocation, const char *name);
+void fd_ipc_ready_locked(fd_allocation *allocation);
+
+/* Whether the process that shares it has not freed it. Reports misuse. */
+bool fd_ipc_may_use_locked(const fd_allocation *allocation, const char *name);
+
+int fd_event_share_locked(fd_event *event);
+void fd_event_unshare_locked(fd_event *event);
+int fd_event_export(uintptr_t handle, fd_name *out);
+int fd_event_import(const fd_name *name, uintptr_t *out);
+
+/* FD_INVALID_HANDLE, and a report, if its process has destroyed it. */
+int fd_event_check_locked(const fd_event *event);
+
+/* Before the event is recorded: tells the other processes. */
+int fd_event_note_locked(fd_event *event, const fd_stream *stream);
+
+/* Whether the last record is not this event's own. */
+bool fd_event_is_elsewhere_locked(const fd_event *event, fd_remote *out);
+int fd_remote_query(const fd_remote *remote);
+int fd_remote_wait(const fd_remote *remote, int64_t limit_ms);
+int fd_remote_submit_locked(fd_stream *stream, const fd_remote *remote);
+
+/* --- vmm.c --------------------------------------------------------------------- */
+
+enum {
+    FD_READ = 1,
+    FD_READ_WRITE = 3
+};
+
+/* CUmemAllocationProp and hipMemAllocationProp */
+typedef struct fd_physical_properties {
+    int type;
+    int handles;
+    int location; /* 1: device */
+    int id;
+    void *metadata;
+    unsigned char compression;
+    unsigned char rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+} fd_physical_properties;
+
+/* CUmemAccessDesc and hipMemAccessDesc */
+typedef struct fd_access {
+    int location;
+    int id;
+    int flags;
+} fd_access;
+
+int fd_physical_granularity(size_t *out,
+                            const fd_physical_properties *properties);
+int fd_physical_create(uint64_t *out, size_t nbytes,
+                       const fd_physical_properties *properties);
+int fd_physical_release(uint64_t handle);
+int fd_physical_retain(uint64_t *out, const void *address);
+int fd_physical_describe(uint64_t handle, fd_physical_properties *out);
+int fd_physical_handles(const fd_physical *physical);
+int fd_physical_export(uint64_t handle, int kind, int *out);
+int fd_physical_import(int file, int kind, uint64_t *out);
+
+int fd_address_reserve(void **out, size_t nbytes, size_t alignment);
+int fd_address_free(void *base, size_t nbytes);
+bool fd_reserved_at(const void *address, void **base, size_t *nbytes);
+
+int fd_map(void *base, size_t nbytes, size_t offset, uint64_t handle);
+int fd_unmap(const char *name, void *base, size_t nbytes);
+int fd_set_access(void *base, size_t nbytes, const fd_access *access,
+                  size_t n);
+int fd_get_access(unsigned long long *out, int device, const void *address);
+
+/* For fd_allocation_free_locked(). */
+void fd_unmap_locked(const fd_allocation *allocation);
+void fd_physical_unmapped_locked(fd_physical *physical);
+
+/* Whether a device (-1: any) may use the bytes: true outside of reserved
+ * addresses. */
+bool fd_mapped_locked(const void *start, size_t nbytes, int device,
+                      bool is_written);
+
+size_t fd_vmm_count(void); /* handles and reservations */
 
 /* --- kernel.c ------------------------------------------------------------------ */
 

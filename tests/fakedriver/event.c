@@ -8,7 +8,8 @@
 
 enum {
     BLOCKING = 1,
-    NO_TIMING = 2
+    NO_TIMING = 2,
+    INTERPROCESS = 4
 };
 
 static fd_event *events; /* live ones */
@@ -96,6 +97,9 @@ fd_event_create(unsigned flags, uintptr_t *out)
     if (code != FD_OK) {
         return code;
     }
+    if ((flags & INTERPROCESS) != 0 && (flags & NO_TIMING) == 0) {
+        return FD_INVALID_VALUE; /* "CU_EVENT_DISABLE_TIMING must be set" */
+    }
     fd_event *event = calloc(1, sizeof(*event));
     if (event == NULL) {
         return FD_OUT_OF_MEMORY;
@@ -109,10 +113,18 @@ fd_event_create(unsigned flags, uintptr_t *out)
         return fd_code(status);
     }
     fd_lock();
-    link_locked(event);
-    *out = event->handle;
+    if ((flags & INTERPROCESS) != 0) {
+        code = fd_event_share_locked(event);
+    }
+    if (code == FD_OK) {
+        link_locked(event);
+        *out = event->handle;
+    } else {
+        ad_engine_event_destroy(event->engine);
+        free(event);
+    }
     fd_unlock();
-    return FD_OK;
+    return code;
 }
 
 int
@@ -123,6 +135,7 @@ fd_event_destroy(uintptr_t handle)
     int code = fd_event_find_locked(handle, &event);
     if (event != NULL) { /* that of a destroyed context, too */
         unlink_locked(event);
+        fd_event_unshare_locked(event);
         code = fd_code(ad_engine_event_destroy(event->engine));
         free(event);
     }
@@ -134,9 +147,17 @@ static int
 record_locked(fd_stream *stream, fd_event *event)
 {
     if (stream->capture != NULL) {
+        if (event->link != NULL) {
+            fd_violation("event %#zx, which other processes know, is recorded "
+                         "into a capture",
+                         (size_t)event->handle);
+        }
         return fd_capture_record_locked(stream, event);
     }
     int code = fd_stream_barrier_locked(stream);
+    if (code == FD_OK) {
+        code = fd_event_note_locked(event, stream);
+    }
     if (code == FD_OK) {
         code = fd_code(ad_engine_event_record(event->engine, stream->queue));
     }
@@ -160,6 +181,7 @@ fd_event_record(uintptr_t handle, uintptr_t stream_handle)
     if (code == FD_OK && event->context != stream->context) {
         code = FD_INVALID_HANDLE;
     }
+    code = code == FD_OK ? fd_event_check_locked(event) : code;
     if (code == FD_OK) {
         code = record_locked(stream, event);
     }
@@ -185,15 +207,26 @@ refuse_captured_locked(const fd_event *event)
     return FD_CAPTURED_EVENT;
 }
 
+/* What is waited for. */
+typedef struct awaited {
+    uint64_t engine;
+    bool is_remote;
+    fd_remote remote;
+} awaited;
+
 static int
-begin_wait(uintptr_t handle, uint64_t *engine)
+begin_wait(uintptr_t handle, awaited *out)
 {
     fd_event *event;
     fd_lock();
     int code = fd_event_find_locked(handle, &event);
-    *engine = event != NULL ? event->engine : 0;
+    code = code == FD_OK ? fd_event_check_locked(event) : code;
+    *out = (awaited){.engine = event != NULL ? event->engine : 0};
     if (code == FD_OK) {
         code = refuse_captured_locked(event);
+    }
+    if (code == FD_OK) {
+        out->is_remote = fd_event_is_elsewhere_locked(event, &out->remote);
     }
     if (code == FD_OK) {
         code = fd_capture_allows_locked();
@@ -247,12 +280,19 @@ report_timeout(uintptr_t handle, int code)
     return code;
 }
 
+static int
+query(const awaited *event)
+{
+    return event->is_remote ? fd_remote_query(&event->remote)
+                            : fd_code(ad_engine_event_query(event->engine));
+}
+
 int
 fd_event_query(uintptr_t handle)
 {
-    uint64_t engine;
-    int code = begin_wait(handle, &engine);
-    code = code != FD_OK ? code : fd_code(ad_engine_event_query(engine));
+    awaited event;
+    int code = begin_wait(handle, &event);
+    code = code != FD_OK ? code : query(&event);
     if (code != FD_NOT_READY) {
         polled = 0;
         return code;
@@ -264,15 +304,14 @@ fd_event_query(uintptr_t handle)
  * event created with this flag [CU_EVENT_BLOCKING_SYNC] will block until the
  * event has actually been recorded." Without the flag it spins. */
 static void
-note_spin(uintptr_t handle, uint64_t engine)
+note_spin(uintptr_t handle, const awaited *awaited)
 {
     fd_event *event;
     fd_lock();
     bool is_blocking = fd_event_find_locked(handle, &event) != FD_OK ||
                        (event->flags & BLOCKING) != 0;
     fd_unlock();
-    if (!is_blocking &&
-        fd_code(ad_engine_event_query(engine)) == FD_NOT_READY) {
+    if (!is_blocking && query(awaited) == FD_NOT_READY) {
         fd_host_spins();
     }
 }
@@ -280,12 +319,14 @@ note_spin(uintptr_t handle, uint64_t engine)
 int
 fd_event_synchronize(uintptr_t handle)
 {
-    uint64_t engine;
-    int code = begin_wait(handle, &engine);
+    awaited event;
+    int code = begin_wait(handle, &event);
     if (code == FD_OK) {
         fd_host_waits("event");
-        note_spin(handle, engine);
-        code = fd_code(ad_engine_event_synchronize(engine, fd_patience()));
+        note_spin(handle, &event);
+        code = event.is_remote ? fd_remote_wait(&event.remote, fd_patience())
+                               : fd_code(ad_engine_event_synchronize(
+                                     event.engine, fd_patience()));
         fd_pools_release();
     }
     return report_timeout(handle, code);

@@ -166,7 +166,8 @@ device_name(char *out, int size, int device)
 {
     int code = check_device(device);
     if (code == FD_OK) {
-        snprintf(out, (size_t)size, "Stand-in HIP GPU %d", device);
+        snprintf(out, (size_t)size, "Stand-in HIP GPU %d",
+                 fd_device_number(device));
     }
     return code;
 }
@@ -175,6 +176,22 @@ FD_EXPORT int
 hipDeviceGetName(char *out, int size, int device)
 {
     HIP_CALL(0, device_name(out, size, device));
+}
+
+static int
+device_uuid(char *out, int device)
+{
+    int code = check_device(device);
+    if (code == FD_OK) {
+        fd_device_uuid(device, out);
+    }
+    return code;
+}
+
+FD_EXPORT int
+hipDeviceGetUuid(char *out, int device)
+{
+    HIP_CALL(0, device_uuid(out, device));
 }
 
 FD_EXPORT int
@@ -345,19 +362,51 @@ pointer_attributes(hip_pointer *out, const void *pointer)
     return FD_OK;
 }
 
-/* Only the identifier of an allocation. */
+/* The numbers are those of CUDA. Other attributes are not needed here. */
 static int
 pointer_attribute(void *out, int attribute, const void *pointer)
 {
     fd_allocation a;
-    if (attribute != 7) {
-        return FD_NOT_SUPPORTED;
-    }
     if (!fd_allocation_at(pointer, &a)) {
-        return FD_INVALID_VALUE;
+        return attribute == 7 || attribute == 11 || attribute == 12
+                   ? FD_INVALID_VALUE
+                   : FD_NOT_SUPPORTED;
     }
-    memcpy(out, &a.id, sizeof(a.id));
+    switch (attribute) {
+        case 7:
+            memcpy(out, &a.id, sizeof(a.id));
+            return FD_OK;
+        case 11:
+            memcpy(out, &a.base, sizeof(a.base));
+            return FD_OK;
+        case 12:
+            memcpy(out, &a.nbytes, sizeof(a.nbytes));
+            return FD_OK;
+        default:
+            return FD_NOT_SUPPORTED;
+    }
+}
+
+static int
+address_range(void **base, size_t *nbytes, void *pointer)
+{
+    fd_allocation a;
+    if (!fd_allocation_at(pointer, &a)) {
+        return FD_NOT_FOUND;
+    }
+    if (base != NULL) {
+        *base = a.base;
+    }
+    if (nbytes != NULL) {
+        *nbytes = a.nbytes;
+    }
     return FD_OK;
+}
+
+FD_EXPORT int
+hipMemGetAddressRange(void **base, size_t *nbytes, void *pointer)
+{
+    HIP_CALL(0, address_range(base, nbytes, pointer));
 }
 
 FD_EXPORT int

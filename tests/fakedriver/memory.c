@@ -37,12 +37,21 @@ fd_may_use(const void *start, size_t nbytes)
     fd_lock();
     const fd_allocation *a = fd_allocation_find_locked(start);
     bool is_leaving = a != NULL && a->is_leaving;
+    bool is_mapped = fd_mapped_locked(start, nbytes, -1, false);
     fd_unlock();
-    return !is_leaving && start != NULL && ad_engine_may_touch(start, nbytes);
+    return !is_leaving && is_mapped && start != NULL &&
+           ad_engine_may_touch(start, nbytes);
 }
 
-static fd_allocation *
-add_locked(void *base, size_t nbytes, fd_memory_kind kind, fd_context *context)
+fd_allocation *
+fd_allocation_list_locked(void)
+{
+    return allocations;
+}
+
+fd_allocation *
+fd_allocation_add_locked(void *base, size_t nbytes, fd_memory_kind kind,
+                         fd_context *context, int device)
 {
     fd_allocation *a = calloc(1, sizeof(*a));
     if (a == NULL) {
@@ -52,7 +61,7 @@ add_locked(void *base, size_t nbytes, fd_memory_kind kind, fd_context *context)
     a->nbytes = nbytes;
     a->kind = kind;
     a->context = context;
-    a->device = context->device;
+    a->device = device;
     a->is_ready = true;
     a->id = ++last_id;
     a->next = allocations;
@@ -68,7 +77,7 @@ remove_locked(fd_allocation *allocation)
         link = &(*link)->next;
     }
     *link = allocation->next;
-    if (allocation->pool != NULL) {
+    if (allocation->pool != NULL && !allocation->is_foreign) {
         fd_pool_give_locked(allocation->pool, allocation->nbytes);
     }
     free(allocation);
@@ -80,15 +89,22 @@ void
 fd_allocation_free_locked(fd_allocation *a, const char *name)
 {
     const char *user = fd_pending_use_locked(a->base, a->nbytes);
+    fd_physical *physical = a->physical;
+    fd_ipc_free_locked(a, name);
     if (user != NULL) {
         fd_violation("%s of memory at %p, which a pending %s uses", name,
                      (void *)a->base, user);
     } else if (a->kind == FD_REGISTERED) {
         ad_engine_unregister(a->base);
+    } else if (physical != NULL) {
+        fd_unmap_locked(a);
     } else {
         ad_engine_free(a->base);
     }
     remove_locked(a);
+    if (physical != NULL) {
+        fd_physical_unmapped_locked(physical);
+    }
 }
 
 void
@@ -120,7 +136,8 @@ allocate_in(fd_context *context, size_t nbytes, fd_memory_kind kind,
         return fd_code(status);
     }
     fd_lock();
-    *out = add_locked(base, nbytes, kind, context);
+    *out =
+        fd_allocation_add_locked(base, nbytes, kind, context, context->device);
     fd_unlock();
     if (*out == NULL) {
         ad_engine_free(base);
@@ -166,28 +183,48 @@ is_kind(const fd_allocation *a, fd_memory_kind kind)
     return a->kind == kind || (kind == FD_DEVICE && a->kind == FD_MANAGED);
 }
 
-int
-fd_free(const char *name, void *base, fd_memory_kind kind)
+/* Mapped memory and opened memory end otherwise. */
+static bool
+is_freed_by_base(const fd_allocation *a, fd_memory_kind kind)
 {
-    fd_allocation copy;
-    if (!fd_allocation_at(base, &copy) || copy.base != base ||
-        !is_kind(&copy, kind)) {
-        return FD_INVALID_VALUE;
-    }
+    return is_kind(a, kind) && a->physical == NULL && a->n_opens == 0;
+}
+
+static int
+free_copy(const char *name, const fd_allocation *copy)
+{
     int code = fd_capture_allows();
-    code = code == FD_OK ? wait_for_use(&copy) : code;
+    code = code == FD_OK ? wait_for_use(copy) : code;
     if (code != FD_OK) {
         return code;
     }
     fd_lock();
-    fd_allocation *a = fd_allocation_find_locked(base);
-    if (a != NULL && a->id == copy.id && !a->is_leaving) {
+    fd_allocation *a = fd_allocation_find_locked(copy->base);
+    if (a != NULL && a->id == copy->id && !a->is_leaving) {
         fd_allocation_free_locked(a, name);
     } else {
         code = FD_INVALID_VALUE; /* another thread freed it first */
     }
     fd_unlock();
     return code;
+}
+
+int
+fd_free(const char *name, void *base, fd_memory_kind kind)
+{
+    fd_allocation copy;
+    return fd_allocation_at(base, &copy) && copy.base == base &&
+                   is_freed_by_base(&copy, kind)
+               ? free_copy(name, &copy)
+               : FD_INVALID_VALUE;
+}
+
+int
+fd_free_opened(const char *name, void *base)
+{
+    fd_allocation copy;
+    return fd_allocation_at(base, &copy) ? free_copy(name, &copy)
+                                         : FD_INVALID_VALUE;
 }
 
 int
@@ -207,7 +244,8 @@ fd_register(void *base, size_t nbytes, unsigned flags)
                                                  : fd_code(status);
     }
     fd_lock();
-    fd_allocation *a = add_locked(base, nbytes, FD_REGISTERED, context);
+    fd_allocation *a = fd_allocation_add_locked(base, nbytes, FD_REGISTERED,
+                                                context, context->device);
     if (a != NULL) {
         a->flags = flags;
     }
@@ -246,6 +284,7 @@ run_ready(fd_operation *o)
 {
     fd_lock();
     o->u.allocation->is_ready = true;
+    fd_ipc_ready_locked(o->u.allocation);
     fd_unlock();
     return AD_ENGINE_OK;
 }
@@ -297,7 +336,9 @@ fd_allocate_ordered(const char *name, size_t nbytes, fd_pool *pool,
     } else if (code == FD_OK) {
         code = fd_pool_check(pool);
     }
-    if (code == FD_OK && nbytes == 0) {
+    /* "Imported memory pools do not support creating new allocations"
+     * (cuMemPoolImportFromShareableHandle). */
+    if (code == FD_OK && (nbytes == 0 || pool->is_imported)) {
         code = FD_INVALID_VALUE;
     }
     if (code == FD_OK) {

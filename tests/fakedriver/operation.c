@@ -66,10 +66,15 @@ may_run_locked(const fd_operation *o)
             continue;
         }
         const fd_allocation *a = fd_allocation_find_locked(range->start);
-        if (!ad_engine_may_touch(range->start, range->nbytes)) {
+        if (!ad_engine_may_touch(range->start, range->nbytes) ||
+            !fd_mapped_locked(range->start, range->nbytes, o->context->device,
+                              range->is_written)) {
             fd_violation("%s ran into memory at %p that is not there (%zu "
                          "bytes)",
                          o->name, range->start, range->nbytes);
+            return false;
+        }
+        if (a != NULL && !fd_ipc_may_use_locked(a, o->name)) {
             return false;
         }
         if (a != NULL && !a->is_ready) {

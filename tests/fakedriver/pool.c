@@ -4,11 +4,12 @@
  * next call to stream, event or device synchronize." The default is 0. */
 #define _GNU_SOURCE /* memfd_create */
 
-#include "driver.h"
+#include "ipc.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE ((size_t)2 << 20)
 
@@ -98,6 +99,9 @@ int
 fd_pool_set_current(int device, fd_pool *pool)
 {
     int code = fd_pool_check(pool);
+    if (code == FD_OK && pool->is_imported) {
+        code = FD_INVALID_VALUE; /* no allocations are made from it */
+    }
     if (code == FD_OK && pool->device != device) {
         code = FD_INVALID_DEVICE;
     }
@@ -133,7 +137,32 @@ fd_pools_end_locked(int device)
     defaults[device] = current[device] = NULL;
 }
 
-/* A file descriptor, which nothing can be read from. */
+/* --- other processes --------------------------------------------------------- */
+
+enum {
+    BY_FILE = 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+};
+
+/* A file with the name of the pool. */
+static int
+export_locked(fd_pool *pool, int *out)
+{
+    int board;
+    if (fd_board_own_locked(&board) == NULL) {
+        return FD_OUT_OF_MEMORY;
+    }
+    pool->shared = pool->shared != 0 ? pool->shared : fd_random();
+    fd_name name = fd_name_new(FD_NAME_POOL, pool->device);
+    name.pool = pool->shared;
+    int file = memfd_create("arrowdev stand-in pool", MFD_CLOEXEC);
+    if (file >= 0 && write(file, &name, sizeof(name)) != sizeof(name)) {
+        close(file);
+        file = -1;
+    }
+    *out = file >= 0 ? file : *out;
+    return file >= 0 ? FD_OK : FD_OUT_OF_MEMORY;
+}
+
 int
 fd_pool_export(fd_pool *pool, int kind, int *out)
 {
@@ -141,11 +170,48 @@ fd_pool_export(fd_pool *pool, int kind, int *out)
     if (code != FD_OK) {
         return code;
     }
-    if (kind != 1 || (pool->handles & kind) == 0) {
+    if (kind != BY_FILE || (pool->handles & kind) == 0) {
         return FD_INVALID_VALUE;
     }
-    *out = memfd_create("pool", 0);
-    return *out >= 0 ? FD_OK : FD_OUT_OF_MEMORY;
+    fd_lock();
+    code = export_locked(pool, out);
+    fd_unlock();
+    return code;
+}
+
+int
+fd_pool_import(int file, int kind, fd_pool **out)
+{
+    fd_name name;
+    if (kind != BY_FILE ||
+        pread(file, &name, sizeof(name), 0) != sizeof(name) ||
+        !fd_name_is(&name, FD_NAME_POOL)) {
+        return FD_INVALID_VALUE;
+    }
+    int device = fd_device_here((int)name.device);
+    if (device < 0) {
+        return FD_INVALID_DEVICE;
+    }
+    fd_lock();
+    *out = new_locked(device);
+    if (*out != NULL) {
+        (*out)->shared = name.pool;
+        (*out)->is_imported = true;
+    }
+    fd_unlock();
+    return *out != NULL ? FD_OK : FD_OUT_OF_MEMORY;
+}
+
+size_t
+fd_pool_count_imported(void)
+{
+    size_t n = 0;
+    fd_lock();
+    for (const fd_pool *pool = pools; pool != NULL; pool = pool->next) {
+        n += pool->is_imported && pool->is_live;
+    }
+    fd_unlock();
+    return n;
 }
 
 /* --- attributes ------------------------------------------------------------ */

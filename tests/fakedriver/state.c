@@ -14,6 +14,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool is_started;
 static atomic_bool is_stopping;
 static int n_devices;
+static int numbers[FD_MAX_DEVICES]; /* of the devices, on the machine */
 
 static pthread_mutex_t violations_lock = PTHREAD_MUTEX_INITIALIZER;
 static char violations[65536];
@@ -43,6 +44,31 @@ fd_is_stopping(void)
     return atomic_load(&is_stopping);
 }
 
+/* The devices that ARROWDEV_FAKE_VISIBLE names, up to the first number that is
+ * none, or ARROWDEV_FAKE_DEVICES of them. */
+static int
+list_devices(void)
+{
+    const char *visible = getenv("ARROWDEV_FAKE_VISIBLE");
+    const char *wanted = getenv("ARROWDEV_FAKE_DEVICES");
+    int n = wanted != NULL ? atoi(wanted) : 2;
+    n = n < 1 ? 1 : n > FD_MAX_DEVICES ? FD_MAX_DEVICES : n;
+    int n_visible = 0;
+    while (visible != NULL && n_visible < FD_MAX_DEVICES) {
+        char *end;
+        long number = strtol(visible, &end, 10);
+        if (end == visible || number < 0 || number >= FD_MAX_DEVICES) {
+            break;
+        }
+        numbers[n_visible++] = (int)number;
+        visible = *end == ',' ? end + 1 : NULL;
+    }
+    for (int i = 0; n_visible == 0 && i < n; i++) {
+        numbers[i] = i;
+    }
+    return n_visible > 0 ? n_visible : n;
+}
+
 int
 fd_start(void)
 {
@@ -52,11 +78,9 @@ fd_start(void)
     if (atomic_load(&is_started)) {
         return FD_OK;
     }
-    const char *wanted = getenv("ARROWDEV_FAKE_DEVICES");
-    int n = wanted != NULL ? atoi(wanted) : 2;
-    n = n < 1 ? 1 : n > FD_MAX_DEVICES ? FD_MAX_DEVICES : n;
-    int code = fd_code(ad_engine_start(n));
     fd_lock();
+    int n = list_devices();
+    int code = fd_code(ad_engine_start(n));
     if (code == FD_OK && !atomic_load(&is_started)) {
         n_devices = n;
         atexit(stop);
@@ -70,6 +94,29 @@ int
 fd_n_devices(void)
 {
     return n_devices;
+}
+
+int
+fd_device_number(int device)
+{
+    return numbers[device];
+}
+
+int
+fd_device_here(int number)
+{
+    int device = n_devices - 1;
+    while (device >= 0 && numbers[device] != number) {
+        device--;
+    }
+    return device;
+}
+
+void
+fd_device_uuid(int device, char out[16])
+{
+    memcpy(out, "stand-in device", 16);
+    out[15] = (char)numbers[device];
 }
 
 int

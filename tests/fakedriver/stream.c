@@ -383,13 +383,17 @@ fd_stream_wait_event(uintptr_t handle, uintptr_t event_handle)
 {
     fd_stream *stream;
     fd_event *event = NULL;
+    fd_remote remote;
     int code = fd_stream_lock(handle, &stream);
     if (code != FD_OK) {
         return code;
     }
     code = fd_event_find_locked(event_handle, &event);
+    code = code == FD_OK ? fd_event_check_locked(event) : code;
     if (code == FD_OK && (stream->capture != NULL || event->capture != NULL)) {
         code = fd_capture_wait_locked(stream, event);
+    } else if (code == FD_OK && fd_event_is_elsewhere_locked(event, &remote)) {
+        code = fd_remote_submit_locked(stream, &remote);
     } else if (code == FD_OK) {
         code = fd_stream_barrier_locked(stream);
         if (code == FD_OK) {

@@ -59,12 +59,17 @@ class Counts(Structure):
             "host_waits",
             "maps",
             "host_spins",
+            "reserved",
+            "imported",
         ]
     ]
 
     def leaks(self, before):
         """The counts that have grown."""
-        names = ("contexts", "streams", "events", "device", "pinned", "managed", "registered")
+        names = (
+            *("contexts", "streams", "events", "device", "pinned", "managed", "registered"),
+            *("reserved", "imported"),
+        )
         more = {name: getattr(self, name) - getattr(before, name) for name in names}
         return {name: n for name, n in more.items() if n != 0}
 
