@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 
-import numpy as np
-import pyarrow as pa
+import pytest
 
 import arrowdev as ad
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
 
 
 def wait_until(condition, seconds=5.0):
