@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import CapsuleType, Self
 
     from arrowdev._core import Device, ExchangeError, Schema
+    from arrowdev._user_files import Mappings
 
 # The first word of a text, with the version of texts, messages and descriptions.
 _PREFIX = "arrowdev1"
@@ -38,6 +39,7 @@ _MAX_MESSAGE = 59_000  # bytes
 _ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL = 1, 2, 3
 _READONLY = 1  # among the flags of a tensor's parts; the mapping says it here
 _MAX_DESCRIPTION = 1 << 30  # bytes
+_MIN_LOOKUP = 1 << 20  # bytes: the copy takes several times as long as the look at /proc/self/maps
 
 
 def _failed(message: str, hint: str) -> ExchangeError:
@@ -104,8 +106,9 @@ def share(
     """Let other processes of this machine use the memory of an array.
 
     Memory of ``Device.empty(..., shared=True)``, and of what :func:`attach` returned, goes
-    without a copy. All other memory of the host is copied once, into a memory file. Memory of a
-    device stays where it is, and an event goes with it if work on it is pending.
+    without a copy; so does memory in a shared mapping of what ``memfd_create`` made, if it can be
+    sealed against shrinking. All other memory of the host is copied once, into a memory file.
+    Memory of a device stays where it is, and an event goes with it if work on it is pending.
 
     Parameters
     ----------
@@ -227,19 +230,20 @@ def _files_of(
     numbers: dict[int, int] = {}  # of the files, by address
     rows: list[Any] = [None] * len(buffers)
     others: list[tuple[int, Buffer]] = []
+    lookup = _Lookup(writable, copy)
     for i, buffer in enumerate(buffers):
         if buffer is None:
             continue
-        found = _core._find_file(buffer) if buffer.nbytes and not copy else None
+        found = lookup.find(buffer) if buffer.nbytes and not copy else None
         if found is None:
             others.append((i, buffer))
             continue
-        address, offset, nbytes, is_writable = found
+        file, address, offset, nbytes, is_writable = found
         if writable:
             _require_writable(is_writable and not buffer.readonly)
         if address not in numbers:
             numbers[address] = len(files)
-            files.append(buffer)
+            files.append(file)
             sizes.append(nbytes)
         rows[i] = numbers[address], offset, buffer.nbytes
     if len(files) >= _MAX_FILES:
@@ -257,7 +261,7 @@ def _files_of(
         rows[i] = len(files), offset, nbytes
         offset += -(-nbytes // 64) * 64
     if offset:
-        files.append(_copied([buffer for _, buffer in others], copy))
+        files.append(_copied([buffer for _, buffer in others], copy, lookup.reason))
         sizes.append(offset)
         how += ("copied into a memory file",)
     return files, sizes, rows, how
@@ -272,16 +276,50 @@ def _require_writable(is_writable: bool) -> None:
         )
 
 
-def _copied(buffers: list[Buffer], copy: bool | None) -> Buffer:
+class _Lookup:
+    """The memory files of buffers; `reason` is why one of the user's cannot be handed over."""
+
+    def __init__(self, writable: bool, copy: bool | None) -> None:
+        self.reason = "is in no memory file"
+        self._writable = writable
+        self._min = 1 if copy is False else _MIN_LOOKUP
+        self._mappings: Mappings | None = None
+
+    def find(self, buffer: Buffer) -> tuple[Buffer | int, int, int, int, bool] | None:
+        """What makes the descriptor, an identity of the file, and where the buffer is in it.
+
+        Then the size of the file, and whether it is writable here.
+        """
+        found = _core._find_file(buffer)
+        if found is not None:
+            return buffer, *found
+        nbytes = buffer.nbytes or 0
+        if nbytes < self._min:
+            return None
+        from arrowdev import _user_files
+
+        if self._mappings is None:
+            self._mappings = _user_files.Mappings()
+        try:
+            mapped = self._mappings.find(buffer.data_ptr, nbytes, self._writable)
+        except _user_files.NotSafe as error:
+            self.reason = str(error)
+            return None
+        if mapped is None:
+            return None
+        return mapped[0], -mapped[0], *mapped[1:]
+
+
+def _copied(buffers: list[Buffer], copy: bool | None, reason: str) -> Buffer:
     nbytes = sum(buffer.nbytes or 0 for buffer in buffers)
     if copy is False:
         raise exchange_error(
-            f"the memory lies in no file, and {nbytes} bytes would have to be copied into one",
+            f"the memory {reason}, and {nbytes} bytes would have to be copied into one",
             reason="copy",
             hint='allocate it by arrowdev.device("cpu").empty(nbytes, shared=True), or leave '
             "copy=False out",
         )
-    _core._log(f"share: copied {nbytes} bytes into a memory file")
+    _core._log(f"share: copied {nbytes} bytes into a memory file: the memory {reason}")
     return _core._copy_to_file(tuple(buffers))
 
 
