@@ -31,6 +31,8 @@ enum {
     FD_INVALID_VALUE = 1,
     FD_OUT_OF_MEMORY = 2,
     FD_NOT_INITIALIZED = 3,
+    FD_INVALID_CONFIGURATION = 9,   /* HIP only */
+    FD_INVALID_DEVICE_POINTER = 17, /* HIP only */
     FD_INVALID_DEVICE = 101,
     FD_INVALID_CONTEXT = 201,
     FD_NO_BINARY = 209,
@@ -75,6 +77,11 @@ typedef struct fd_face {
      * use a CUDA API may result in CUDA_ERROR_NOT_PERMITTED, but this is not
      * required" (cuLaunchHostFunc). */
     bool refuses_in_host_function;
+    /* HIP: hipIpcGetMemHandle names memory of pools, too. */
+    bool names_pool_memory;
+    /* HIP: hipIpcOpenEventHandle creates the event before it looks at the
+     * handle, and leaves it to the caller if that is refused. */
+    bool leaves_event;
 } fd_face;
 
 extern const fd_face fd_face_here; /* one per library */

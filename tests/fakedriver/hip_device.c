@@ -7,6 +7,8 @@
 const fd_face fd_face_here = {
     .has_implicit_context = true,
     .free_waits = true,
+    .names_pool_memory = true,
+    .leaves_event = true,
 };
 
 enum {
@@ -66,6 +68,10 @@ hipGetErrorName(int code)
         return number == 0 ? "hipSuccess" : "hipError" hip;
     switch (code) {
 #include "error_names.def"
+        case FD_INVALID_CONFIGURATION:
+            return "hipErrorInvalidConfiguration";
+        case FD_INVALID_DEVICE_POINTER:
+            return "hipErrorInvalidDevicePointer";
         default:
             return "hipErrorUnknown";
     }

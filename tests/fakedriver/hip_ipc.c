@@ -5,14 +5,40 @@
 
 /* --- legacy handles ---------------------------------------------------------- */
 
-/* "devPtr - Base pointer to previously allocated device memory" */
+/* "devPtr - Base pointer to previously allocated device memory". The codes are
+ * those of AMD's source (hip_memory.cpp, hip_event.hpp). */
 static int
 export_base(fd_name *out, void *base)
 {
     fd_allocation a;
-    return fd_allocation_at(base, &a) && a.base == base
-               ? fd_ipc_export(base, out)
-               : FD_INVALID_VALUE;
+    if (base == NULL) {
+        return FD_INVALID_VALUE;
+    }
+    int code = fd_allocation_at(base, &a) && a.base == base
+                   ? fd_ipc_export(base, out)
+                   : FD_INVALID_VALUE;
+    return code == FD_INVALID_VALUE ? FD_INVALID_DEVICE_POINTER : code;
+}
+
+static int
+open_memory(void **out, const fd_name *handle, unsigned flags)
+{
+    int code = flags == 1 ? fd_ipc_open(handle, out) : FD_INVALID_VALUE;
+    return code == FD_INVALID_HANDLE ? FD_INVALID_DEVICE_POINTER : code;
+}
+
+static int
+export_event(fd_name *out, uintptr_t event)
+{
+    int code = fd_event_export(event, out);
+    return code == FD_INVALID_VALUE ? FD_INVALID_CONFIGURATION : code;
+}
+
+static int
+open_event(uintptr_t *out, const fd_name *handle)
+{
+    int code = fd_event_import(handle, out);
+    return code == FD_INVALID_HANDLE ? FD_INVALID_VALUE : code;
 }
 
 FD_EXPORT int
@@ -21,11 +47,10 @@ hipIpcGetMemHandle(fd_name *out, void *base)
     HIP_CALL(0, export_base(out, base));
 }
 
-/* hipIpcMemLazyEnablePeerAccess is 0 in ROCm 5, and 1 later. */
 FD_EXPORT int
 hipIpcOpenMemHandle(void **out, fd_name handle, unsigned flags)
 {
-    HIP_CALL(0, flags <= 1 ? fd_ipc_open(&handle, out) : FD_INVALID_VALUE);
+    HIP_CALL(0, open_memory(out, &handle, flags));
 }
 
 FD_EXPORT int
@@ -37,13 +62,13 @@ hipIpcCloseMemHandle(void *base)
 FD_EXPORT int
 hipIpcGetEventHandle(fd_name *out, uintptr_t event)
 {
-    HIP_CALL(0, fd_event_export(event, out));
+    HIP_CALL(0, export_event(out, event));
 }
 
 FD_EXPORT int
 hipIpcOpenEventHandle(uintptr_t *out, fd_name handle)
 {
-    HIP_CALL(0, fd_event_import(&handle, out));
+    HIP_CALL(0, open_event(out, &handle));
 }
 
 /* --- pools --------------------------------------------------------------------- */

@@ -253,8 +253,8 @@ name_locked(fd_allocation *a, fd_name_kind kind, fd_name *out)
 bool
 fd_is_legacy_capable(const fd_allocation *a)
 {
-    return a->kind == FD_DEVICE && a->pool == NULL && a->physical == NULL &&
-           !a->is_foreign;
+    return a->kind == FD_DEVICE && a->physical == NULL && !a->is_foreign &&
+           (a->pool == NULL || fd_face_here.names_pool_memory);
 }
 
 int

@@ -96,15 +96,22 @@ fd_event_export(uintptr_t handle, fd_name *out)
     return code;
 }
 
-static fd_event_link *
-link_of_locked(const fd_name *name)
+static int
+link_locked(fd_event *event, const fd_name *name)
 {
+    if (!fd_name_is(name, FD_NAME_EVENT)) {
+        return FD_INVALID_VALUE;
+    }
+    if (name->pid == getpid()) {
+        return FD_INVALID_CONTEXT;
+    }
     fd_board *board = fd_board_of_locked(name);
     if (board == NULL || name->place >= FD_N_EVENTS ||
         !fd_place_has(&board->events[name->place].place, name->check)) {
-        return NULL;
+        return FD_INVALID_HANDLE;
     }
-    return new_link(board, &board->events[name->place], true);
+    event->link = new_link(board, &board->events[name->place], true);
+    return event->link != NULL ? FD_OK : FD_OUT_OF_MEMORY;
 }
 
 int
@@ -112,29 +119,20 @@ fd_event_import(const fd_name *name, uintptr_t *out)
 {
     uintptr_t handle;
     fd_event *event;
-    if (!fd_name_is(name, FD_NAME_EVENT)) {
-        return FD_INVALID_VALUE;
-    }
-    if (name->pid == getpid()) {
-        return FD_INVALID_CONTEXT;
-    }
     int code = fd_event_create(NO_TIMING, &handle);
     if (code != FD_OK) {
         return code;
     }
     fd_lock();
     code = fd_event_find_locked(handle, &event);
-    if (code == FD_OK) {
-        event->link = link_of_locked(name);
-        code = event->link != NULL ? FD_OK : FD_INVALID_HANDLE;
-    }
+    code = code == FD_OK ? link_locked(event, name) : code;
     fd_unlock();
-    if (code != FD_OK) {
+    if (code == FD_OK || fd_face_here.leaves_event) {
+        *out = handle;
+    } else {
         fd_event_destroy(handle);
-        return code;
     }
-    *out = handle;
-    return FD_OK;
+    return code;
 }
 
 /* "Performing operations on the imported event after the exported event has

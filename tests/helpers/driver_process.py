@@ -79,7 +79,8 @@ class Side:
         name = "CtxSetCurrent" if self.face == "cuda" else "SetDevice"
         self.ask(name, self.contexts[device])
 
-    def _call(self, name, arguments):
+    def result(self, name, *arguments):
+        """The code, and what the function wrote."""
         full = "cu" + CUDA.get(name, name) if self.face == "cuda" else "hip" + name
         outs, given = [], []
         for argument in arguments:
@@ -97,10 +98,10 @@ class Side:
         return code, values[0] if len(values) == 1 else values
 
     def code(self, name, *arguments):
-        return self._call(name, arguments)[0]
+        return self.result(name, *arguments)[0]
 
     def ask(self, name, *arguments):
-        code, result = self._call(name, arguments)
+        code, result = self.result(name, *arguments)
         if code != 0:
             raise Refused(name, code)
         return result
