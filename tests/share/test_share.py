@@ -656,21 +656,6 @@ def test_nothing_leaks():
     wait_until(lambda: (descriptors(), mappings()) == before)
 
 
-@pytest.mark.parametrize("n", [10, pytest.param(100, marks=pytest.mark.slow)])
-def test_processes_that_are_killed(n):
-    """At any moment of an exchange."""
-    column, _ = shared_array(np.arange(1000))
-    shared = ad.share(column)
-    before = descriptors()
-    code = "print()\nsys.stdout.flush()\nwhile True: ad.attach(sys.argv[1])[5]"
-    generator = random.Random(n)
-    for _ in range(n):
-        with process(code, shared):
-            time.sleep(generator.random() / 100)
-    wait_until(lambda: connections(shared) == 0 and descriptors() <= before)
-    assert ad.attach(shared).to_pylist()[5] == 5
-
-
 def test_producers_that_are_killed():
     code = "s = ad.share(np.arange(1000)); print(s)"
     before = descriptors()
