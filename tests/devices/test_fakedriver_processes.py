@@ -537,6 +537,23 @@ def test_too_many_pending_records(a, shared):
     a.ask("StreamDestroy", stream)
 
 
+def test_pending_records_of_a_process_that_was_killed_are_lost(pair):
+    a, _ = pair
+    event, stream = a.ask("EventCreateWithFlags", OUT, SHARED), new_stream(a)
+    with Process(a.face) as b:
+        opened = b.ask("IpcOpenEventHandle", OUT, a.ask("IpcGetEventHandle", BYTES, event))
+        held = new_stream(b)
+        b.control("hold", held)
+        b.ask("EventRecord", opened, held)
+        b.kill()
+    assert a.code("EventQuery", event) == LAUNCH_FAILED
+    for _ in range(200):  # round the ring
+        a.ask("EventRecord", event, stream)
+        a.ask("EventSynchronize", event)
+    a.ask("EventDestroy", event)
+    a.ask("StreamDestroy", stream)
+
+
 def test_failed_work_of_another_process(a, b, shared):
     """The error of the context in which the event is recorded."""
     event, opened = shared
@@ -787,6 +804,43 @@ def test_unmapping_during_work_is_detected(a):
     assert "MemUnmap of memory" in violations[0]
     a.ask("MemAddressFree", base, SIZE)
     a.ask("StreamDestroy", stream)
+
+
+# --- descriptors -------------------------------------------------------------------------
+
+
+def test_no_descriptor_is_left(a, b):
+    def share(times):
+        """Opens and closes one of each kind; the numbers of descriptors afterwards."""
+        for _ in range(times):
+            pointer, base, pool = new_memory(a), new_mapped(a), new_pool(a, BY_FILE)
+            pooled, event = new_pooled(a, pool), a.ask("EventCreateWithFlags", OUT, SHARED)
+            number = export_pool(a, pool)
+            imported = b.ask(
+                "MemPoolImportFromShareableHandle", OUT, b.open_file(a.pid, number), BY_FILE, 0
+            )
+            a.close_file(number)
+            data = a.ask("MemPoolExportPointer", BYTES, pooled)
+            here = b.ask("MemPoolImportPointer", OUT, imported, In(data))
+            handle = share_mapped(a, b, base)
+            mapped = map_handle(b, handle)
+            b.ask("MemRelease", handle)
+            opened = b.ask("IpcOpenMemHandle", OUT, a.ask("IpcGetMemHandle", BYTES, pointer), 1)
+            waited = b.ask("IpcOpenEventHandle", OUT, a.ask("IpcGetEventHandle", BYTES, event))
+            b.ask("EventDestroy", waited)
+            b.ask("IpcCloseMemHandle", opened)
+            b.ask("Free", here)
+            b.ask("MemPoolDestroy", imported)
+            unmap(b, mapped)
+            a.ask("EventDestroy", event)
+            a.ask("Free", pointer)
+            a.ask("Free", pooled)
+            a.ask("MemPoolDestroy", pool)
+            unmap(a, base)
+            assert b.end_of_test() == ([], {})  # closes what was passed
+        return a.n_files(), b.n_files()
+
+    assert share(1) == share(20)
 
 
 # --- devices -----------------------------------------------------------------------------

@@ -182,7 +182,26 @@ run_done(void *argument)
     return AD_ENGINE_OK;
 }
 
-/* The number of a new record, or 0 if too many are pending. */
+/* A zombie runs nothing either. */
+static bool
+is_running(int pid)
+{
+    char path[32];
+    char line[256];
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    const char *read = fgets(line, sizeof(line), file);
+    fclose(file);
+    const char *state = read != NULL ? strrchr(line, ')') : NULL;
+    return state != NULL && state[1] == ' ' && state[2] != 'Z' &&
+           state[2] != 'X';
+}
+
+/* The number of a new record, or 0 if too many are pending. Those of a process
+ * that has ended are lost. */
 static uint64_t
 begin_record(const fd_event_link *link)
 {
@@ -190,7 +209,7 @@ begin_record(const fd_event_link *link)
     fd_board_lock(link->board);
     fd_record *record =
         &link->shared->records[(link->shared->n_records + 1) % FD_N_RECORDS];
-    if (record->code != FD_NOT_READY) {
+    if (record->code != FD_NOT_READY || !is_running(record->pid)) {
         number = ++link->shared->n_records;
         *record = (fd_record){number, getpid(), FD_NOT_READY};
     }
@@ -223,24 +242,6 @@ fd_event_note_locked(fd_event *event, const fd_stream *stream)
 }
 
 /* --- waits --------------------------------------------------------------------- */
-
-/* A zombie runs nothing either. */
-static bool
-is_running(int pid)
-{
-    char path[32];
-    char line[256];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    const char *read = fgets(line, sizeof(line), file);
-    fclose(file);
-    const char *state = read != NULL ? strrchr(line, ')') : NULL;
-    return state != NULL && state[1] == ' ' && state[2] != 'Z' &&
-           state[2] != 'X';
-}
 
 bool
 fd_event_is_elsewhere_locked(const fd_event *event, fd_remote *out)
