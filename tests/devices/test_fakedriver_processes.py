@@ -162,6 +162,21 @@ def test_use_of_memory_that_its_process_has_freed_is_detected(a, b):
     b.ask("StreamDestroy", stream)
 
 
+def test_two_contexts_of_a_device_are_detected(a, b):
+    if b.face == "hip":
+        return  # it has one context of each device
+    first, second = new_memory(a), new_memory(a)
+    handles = [a.ask("IpcGetMemHandle", BYTES, pointer) for pointer in (first, second)]
+    opened = b.ask("IpcOpenMemHandle", OUT, handles[0], 1)
+    context = b.ask("CtxCreate_v2", OUT, 0, 0)
+    b.ask("IpcOpenMemHandle", OUT, handles[1], 1)
+    b.ask("CtxDestroy_v2", context)
+    assert "two contexts of device 0 opened memory" in violation_of(b)
+    b.ask("IpcCloseMemHandle", opened)
+    a.ask("Free", first)
+    a.ask("Free", second)
+
+
 def test_close_during_work_is_detected(a, b):
     """CUDA: as a free would be. HIP waits for the work."""
     pointer = new_memory(a)

@@ -263,6 +263,18 @@ memory_type(const fd_allocation *a)
     return is_host(a) ? CU_HOST : CU_DEVICE;
 }
 
+/* Of mapped memory it is the addresses that were reserved: read so from "size
+ * of the address range", not seen on a driver. */
+static fd_range
+range_of(const fd_allocation *a)
+{
+    fd_range range = {.start = a->base, .nbytes = a->nbytes};
+    if (a->physical != NULL) {
+        (void)fd_reserved_at(a->base, &range.start, &range.nbytes);
+    }
+    return range;
+}
+
 static int
 allowed_handles(const fd_allocation *a)
 {
@@ -271,17 +283,12 @@ allowed_handles(const fd_allocation *a)
                                                : 0;
 }
 
-/* For known memory. Memory of a pool belongs to no context. The range of
- * mapped memory is that of the addresses which were reserved: read so from
- * "size of the address range", not seen on a driver. */
+/* For known memory. Memory of a pool belongs to no context. */
 static int
 get_attribute(void *out, int attribute, uintptr_t pointer,
               const fd_allocation *a)
 {
     bool on_host = a->kind != FD_DEVICE;
-    void *range = a->base;
-    size_t n_range = a->nbytes;
-    (void)fd_reserved_at(a->base, &range, &n_range);
     bool is_placed = a->kind != FD_MANAGED || fd_managed_has_device();
     uintptr_t context =
         a->pool == NULL && is_placed ? (uintptr_t)a->context : 0;
@@ -314,10 +321,10 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
             write(out, (uint64_t)(is_placed ? a->device : -2), 4);
             return FD_OK;
         case 11:
-            write(out, (uintptr_t)range, 8);
+            write(out, (uintptr_t)range_of(a).start, 8);
             return FD_OK;
         case 12:
-            write(out, n_range, 8);
+            write(out, range_of(a).nbytes, 8);
             return FD_OK;
         case 13:
             write(out, 1, 4);

@@ -345,6 +345,28 @@ map_locked(const fd_name *name, fd_place *place, fd_context *context,
     return FD_OK;
 }
 
+/* "CUipcMemHandles from each CUdevice in a given process may only be opened by
+ * one CUcontext per CUdevice per other process" (cuIpcOpenMemHandle). The code
+ * is not documented. */
+static void
+check_context_locked(const fd_name *name, const fd_context *context)
+{
+    const fd_shared_memory *first = fd_board_of_locked(name)->memories;
+    const fd_allocation *a = fd_allocation_list_locked();
+    for (; a != NULL; a = a->next) {
+        const fd_shared_memory *other = (const fd_shared_memory *)a->place;
+        if (a->n_opens > 0 && a->context != context &&
+            a->context->device == context->device && other >= first &&
+            other < first + FD_N_MEMORIES &&
+            other->name.device == name->device) {
+            fd_violation("two contexts of device %d opened memory of process "
+                         "%d",
+                         context->device, name->pid);
+            return;
+        }
+    }
+}
+
 static int
 open_locked(const fd_name *name, fd_context *context, void **out)
 {
@@ -353,6 +375,7 @@ open_locked(const fd_name *name, fd_context *context, void **out)
         return FD_INVALID_HANDLE;
     }
     fd_allocation *a = find_opened_locked(place, context);
+    check_context_locked(name, context);
     int code = a != NULL ? FD_OK : map_locked(name, place, context, &a);
     if (code == FD_OK) {
         a->n_opens++;

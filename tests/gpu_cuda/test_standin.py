@@ -251,6 +251,17 @@ def test_pointer_attributes(make, kind, is_managed):
     assert code_of(cu.cuPointerGetAttribute, wanted[0], pointer) == 1
 
 
+def test_handles_for_other_processes():
+    """tests/devices/test_fakedriver_processes.py has the two processes."""
+    memory, event = Memory(NEW, is_ordered=False), ask(cu.cuEventCreate, 2 | 4)
+    handle, name = ask(cu.cuIpcGetMemHandle, memory.pointer), ask(cu.cuIpcGetEventHandle, event)
+    assert code_of(cu.cuIpcOpenMemHandle, handle, 1) == 201  # this process made it
+    assert code_of(cu.cuIpcOpenEventHandle, name) == 201
+    assert code_of(cu.cuIpcCloseMemHandle, memory.pointer) == 1
+    assert code_of(cu.cuIpcGetMemHandle, Memory(NEW).pointer) == 1  # stream-ordered
+    ask(cu.cuEventDestroy, event)
+
+
 def test_capture_and_replay():
     stream, side, memory, source = Stream(), Stream(), Memory(OLD), Pinned(NEW)
     ask(cu.cuStreamBeginCapture, stream.handle, THREAD_LOCAL)
