@@ -140,6 +140,7 @@ struct ad_cuda_allocation { /* CUmemAllocationProp */
 /* --- HIP ----------------------------------------------------------------- */
 
 enum {
+    AD_HIP_INVALID_POINTER = 17,
     AD_HIP_COPY_HOST_TO_DEVICE = 1,
     AD_HIP_COPY_DEVICE_TO_HOST = 2,
     AD_HIP_COPY_DEVICE_TO_DEVICE = 3,

@@ -1,6 +1,6 @@
 /* The stand-in for HIP as in ROCm 5. It is linked before the stand-in driver
- * and replaces a few of its functions: hipMemoryType had other numbers, and an
- * unknown pointer was an error. */
+ * and replaces a few of its functions: hipMemoryType had other numbers, an
+ * unknown pointer was an error, and hipIpcMemLazyEnablePeerAccess was 0. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
@@ -41,4 +41,15 @@ hipPointerGetAttributes(struct ad_hip_pointer *out, const void *pointer)
         }
     }
     return code;
+}
+
+EXPORT int
+hipIpcOpenMemHandle(void **out, struct ad_gpu_ipc_handle handle,
+                    unsigned int flags)
+{
+    int (*open)(void **, struct ad_gpu_ipc_handle, unsigned int) = (int (*)(
+        void **, struct ad_gpu_ipc_handle, unsigned int))next(__func__);
+    return flags == AD_HIP_OLD_IPC_PEER_ACCESS
+               ? open(out, handle, AD_HIP_IPC_PEER_ACCESS)
+               : AD_GPU_INVALID_VALUE;
 }

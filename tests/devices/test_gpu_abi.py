@@ -287,6 +287,7 @@ CONSTANTS_OF_CUDA = {
 }
 
 CONSTANTS_OF_HIP = {
+    "AD_HIP_INVALID_POINTER": "hipErrorInvalidDevicePointer",
     "AD_HIP_COPY_HOST_TO_DEVICE": "hipMemcpyHostToDevice",
     "AD_HIP_COPY_DEVICE_TO_HOST": "hipMemcpyDeviceToHost",
     "AD_HIP_COPY_DEVICE_TO_DEVICE": "hipMemcpyDeviceToDevice",

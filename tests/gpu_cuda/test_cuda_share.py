@@ -2,18 +2,17 @@
 
 import contextlib
 import gc
-import json
 import os
 import threading
 from pathlib import Path
 
 import fakegpu
 import pytest
-from gpu import IS_REAL, MODES, NEW, OLD, AtAddress, Capture, Held, Memory, Pinned, Stream, ask, cu
+from gpu import IS_REAL, MODES, NEW, OLD, AtAddress, Capture, Held, Memory, Pinned, ask, cu
+from gpu_sharing import described, fail_each, leaks, next_line, opened, settled
 from sharing import connections, descriptors, process, run, wait_until
 
 import arrowdev as ad
-from arrowdev import _share
 
 HERE = Path(__file__).resolve().parent
 START = f"""
@@ -164,22 +163,6 @@ def test_several_opens_in_a_process(kind):
         gc.collect()
 
 
-KEPT = ("streams", "events")  # by arrowdev, for later
-
-
-def leaks(standin, before):
-    found = settled(standin).leaks(before)
-    return {name: n for name, n in found.items() if name not in KEPT}
-
-
-def settled(standin):
-    for _ in range(2):
-        gc.collect()
-        ad.device("cuda:0").synchronize()
-    Stream.destroy_unused()
-    return standin.count()
-
-
 MAKE = {
     "pool": "x = ad.array(NEW).to('cuda:0')\n",
     "legacy": "x = ad.array(Memory(NEW, is_ordered=False))\n",
@@ -237,12 +220,6 @@ def test_devices_with_other_numbers():
 
 
 # --- order ---------------------------------------------------------------------------------------
-
-
-def next_line(child):
-    child.stdin.write(b"\n")
-    child.stdin.flush()
-    return child.stdout.readline().decode().strip()
 
 
 def test_nobody_waits_for_pending_data(standin):
@@ -412,19 +389,6 @@ def test_buffer_in_two_allocations():
         gc.collect()
 
 
-def described(text):
-    """The description of what a server sends, and the descriptors."""
-    server, token = _share._parsed(text)[:2]
-    with _share._connected(server) as connection:
-        message, files, n = _share._received(connection, token)
-    return json.loads(message), files, n
-
-
-def opened(text, description, files, n):
-    with _share._connected(_share._parsed(text)[0]) as connection:
-        return _share._built(json.dumps(description).encode(), files, n, connection.fileno(), None)
-
-
 # Of an allocation: [kind, number of its descriptor, offset in it, nbytes, name].
 LIES = {
     "no memory": (3, lambda row: 0),
@@ -476,50 +440,7 @@ def test_descriptor_too_many():
 
 # --- calls that fail -----------------------------------------------------------------------------
 
-CODE = 719
-# What each leaves behind if it fails, memory and its mapping.
-RELEASES = {
-    "cuMemFree_v2": 1,
-    "cuMemPoolDestroy": 1,
-    "cuMemRelease": 1,
-    "cuMemUnmap": 2,
-    "cuMemAddressFree": 1,
-    "cuIpcCloseMemHandle": 1,
-}
-
-
-def fail_each(standin, work, settled=settled):
-    """Runs work() with each of its calls failing once."""
-    for _ in range(3):
-        with standin.logged() as calls:
-            work()
-        n_events = settled(standin).events
-    n_errors = 0
-    for n in range(1, len(calls) + 1):
-        before, files, context = settled(standin), descriptors(), standin.context()
-        standin.fail_at(n, CODE)
-        error = None
-        with standin.logged() as made:
-            try:
-                work()
-            except (ad.DeviceError, ad.ExchangeError) as found:
-                error = found.with_traceback(None)
-        standin.fail_at(0, 0)
-        name = made[n - 1].name if n <= len(made) else None
-        while name == "cuCtxPopCurrent_v2" and standin.context() != context:
-            ask(cu.cuCtxPopCurrent)
-        assert standin.context() == context
-        assert error is None or name.removesuffix("_v2") in str(error) or error.__cause__, name
-        n_errors += error is not None
-        del error
-        found = settled(standin).leaks(before)
-        found = {name: n for name, n in found.items() if name not in KEPT}
-        # a failed release leaks its resource, which has a descriptor in the stand-in
-        most = RELEASES.get(name, 0)
-        assert sum(found.values()) <= most, f"call {n}, {name}: {found}"
-        wait_until(lambda: descriptors() <= files + most)  # noqa: B023
-    assert n_errors > 0
-    assert settled(standin).events - n_events <= 2  # arrowdev keeps some for later
+RESTORES = {"cuCtxPopCurrent_v2": lambda: ask(cu.cuCtxPopCurrent)}
 
 
 @each_kind
@@ -529,7 +450,7 @@ def test_each_call_of_share_fails(standin, kind):
         def work(value=value):
             ad.share(value).close()
 
-        fail_each(standin, work)
+        fail_each(standin, work, RESTORES)
         del value, work
         gc.collect()
 
@@ -545,7 +466,7 @@ def test_each_call_of_share_with_an_event_fails(standin):
             gc.collect()
             return standin.count()
 
-        fail_each(standin, work, settled)
+        fail_each(standin, work, RESTORES, settled)
         del value, work
 
 
@@ -558,7 +479,7 @@ def test_each_call_of_attach_fails(standin, kind):
             gc.collect()
             ad.device("cuda:0").synchronize()
 
-        fail_each(standin, work)
+        fail_each(standin, work, RESTORES)
 
 
 def test_each_call_of_attach_with_an_event_fails(standin):
@@ -568,4 +489,4 @@ def test_each_call_of_attach_with_an_event_fails(standin):
         def work():
             ad.attach(child.line)
 
-        fail_each(standin, work)
+        fail_each(standin, work, RESTORES)
