@@ -261,6 +261,24 @@ def test_memory_of_a_pool(a, b, pools, is_ordered):
     a.ask("StreamSynchronize", 0)
 
 
+def test_handle_of_memory_of_a_pool(a, b, pools):
+    """Only HIP has one. Both names are good at once."""
+    pool, imported = pools
+    pointer = new_pooled(a, pool)
+    if a.face == "hip":
+        handle = a.ask("IpcGetMemHandle", BYTES, pointer)
+        data = a.ask("MemPoolExportPointer", BYTES, pointer)
+        opened = b.ask("IpcOpenMemHandle", OUT, handle, 1)
+        here = b.ask("MemPoolImportPointer", OUT, imported, In(data))
+        b.ask("MemsetAsync", opened, 3, NBYTES, 0)
+        assert b.copy(here, NBYTES, 0) == bytes([3]) * NBYTES
+        b.ask("IpcCloseMemHandle", opened)
+        b.ask("Free", here)
+    else:
+        assert a.code("IpcGetMemHandle", BYTES, pointer) == INVALID_VALUE
+    a.ask("Free", pointer)
+
+
 def test_pools_that_are_not_exported(a, b):
     pool = new_pool(a, 0)
     default = a.ask("DeviceGetDefaultMemPool", OUT, 0)

@@ -226,7 +226,7 @@ share_locked(fd_allocation *a)
 }
 
 static int
-name_locked(fd_allocation *a, fd_name_kind kind, fd_name *out)
+name_locked(fd_allocation *a, fd_name *out)
 {
     ad_engine_allocation found;
     fd_name name;
@@ -235,11 +235,10 @@ name_locked(fd_allocation *a, fd_name_kind kind, fd_name *out)
         return code;
     }
     fd_shared_memory *shared = (fd_shared_memory *)a->place;
-    name = fd_name_new(kind, a->device);
+    name = fd_name_new(FD_NAME_MEMORY, a->device);
     name.check = a->check;
     name.place = (uint32_t)(shared - own->memories);
     name.nbytes = a->nbytes;
-    name.pool = a->pool != NULL ? a->pool->shared : 0;
     code = fd_code(
         ad_engine_memory_file(a->base, &name.file, &name.offset, &found));
     if (code == FD_OK) {
@@ -263,7 +262,7 @@ fd_ipc_export(const void *pointer, fd_name *out)
     fd_lock();
     fd_allocation *a = fd_allocation_find_locked(pointer);
     int code = a != NULL && !a->is_leaving && fd_is_legacy_capable(a)
-                   ? name_locked(a, FD_NAME_MEMORY, out)
+                   ? name_locked(a, out)
                    : FD_INVALID_VALUE;
     fd_unlock();
     return code;
@@ -279,7 +278,11 @@ fd_pool_export_pointer(const void *pointer, fd_name *out)
     int code = FD_INVALID_VALUE;
     if (a != NULL && a->base == pointer && !a->is_leaving && !a->is_foreign &&
         a->pool != NULL && a->pool->shared != 0) {
-        code = name_locked(a, FD_NAME_POINTER, out);
+        code = name_locked(a, out);
+    }
+    if (code == FD_OK) {
+        out->magic = MAGIC + FD_NAME_POINTER;
+        out->pool = a->pool->shared;
     }
     fd_unlock();
     return code;
@@ -290,12 +293,15 @@ fd_pool_export_pointer(const void *pointer, fd_name *out)
 static fd_place *
 find_place_locked(const fd_name *name)
 {
+    fd_name memory = *name; /* as the board has it */
+    memory.magic = MAGIC + FD_NAME_MEMORY;
+    memory.pool = 0;
     fd_board *board = fd_board_of_locked(name);
     fd_shared_memory *shared = board != NULL && name->place < FD_N_MEMORIES
                                    ? &board->memories[name->place]
                                    : NULL;
     return shared != NULL && fd_place_has(&shared->place, name->check) &&
-                   memcmp(&shared->name, name, sizeof(*name)) == 0
+                   memcmp(&shared->name, &memory, sizeof(memory)) == 0
                ? &shared->place
                : NULL;
 }
@@ -395,6 +401,9 @@ fd_ipc_open(const fd_name *name, void **out)
     }
     if (code == FD_OK && name->pid == getpid()) {
         code = FD_INVALID_CONTEXT;
+    }
+    if (code == FD_OK && name->pool != 0) {
+        code = FD_INVALID_HANDLE;
     }
     code = code == FD_OK ? fd_capture_allows() : code;
     if (code == FD_OK) {
