@@ -2,10 +2,12 @@
  * stand-in driver or a GPU's driver. Argument: "cuda" or "rocm". A separate
  * program, see test_gpu_backend.py. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "device/backend.h"
 
@@ -498,6 +500,101 @@ test_capture(void)
     gpu->stream_destroy(context, stream);
 }
 
+static void
+test_names_of_devices(void)
+{
+    unsigned char name[AD_UUID_SIZE], same[AD_UUID_SIZE], other[AD_UUID_SIZE];
+    OK(gpu->device_uuid(n_devices - 1, name, &error));
+    OK(gpu->device_uuid(n_devices - 1, same, &error));
+    CHECK(memcmp(name, same, AD_UUID_SIZE) == 0);
+    if (n_devices > 1) {
+        OK(gpu->device_uuid(0, other, &error));
+        CHECK(memcmp(name, other, AD_UUID_SIZE) != 0);
+    }
+    CHECK(gpu->device_uuid(n_devices, other, &error) == AD_ERR_EXCHANGE);
+}
+
+/* Two processes are in tests/gpu_cuda and gpu_hip. */
+static void
+test_memory_for_other_processes(void)
+{
+    ad_context context = primary_of(n_devices - 1);
+    ad_stream stream = new_stream(context);
+    ad_span memory = new_memory(context, stream, 4096);
+    ad_ipc_memory found;
+    finish(context, stream);
+    ad_status status =
+        gpu->memory_export(context, (char *)memory.data + 100, &found, &error);
+    if (status == AD_OK) {
+        CHECK(found.base == memory.data && found.nbytes >= 4096);
+        CHECK((found.file >= 0) == (found.kind != AD_IPC_LEGACY));
+        CHECK(!is_hip || found.kind == AD_IPC_LEGACY);
+    } else { /* without arrowdev's own pool */
+        CHECK(status == AD_ERR_EXCHANGE);
+        CHECK(strcmp(error.reason, "share") == 0 && error.hint[0] != '\0');
+        CHECK(found.file == -1);
+    }
+    if (found.file >= 0) {
+        CHECK((fcntl(found.file, F_GETFD) & FD_CLOEXEC) != 0);
+        close(found.file);
+    }
+    gpu->deallocate(context, stream, memory.data, 4096);
+    gpu->stream_destroy(context, stream);
+}
+
+/* What another process says. */
+static void
+test_memory_that_cannot_be(void)
+{
+    ad_context context = primary_of(n_devices - 1);
+    const ad_ipc_memory wrong[] = {
+        {.kind = AD_IPC_LEGACY, .file = -1},
+        {.kind = AD_IPC_LEGACY, .file = -1, .nbytes = SIZE_MAX},
+        {.kind = AD_IPC_LEGACY,
+         .file = -1,
+         .base = (void *)(UINTPTR_MAX - 7),
+         .nbytes = 8},
+        {.kind = AD_IPC_LEGACY, .file = 0, .nbytes = 8},
+        {.kind = AD_IPC_POOL, .file = -1, .nbytes = 8},
+        {.kind = AD_IPC_VMM, .file = -1, .nbytes = 8},
+        {.kind = AD_IPC_FILE, .file = 0, .nbytes = 8},
+        {.kind = (ad_ipc_kind)17, .file = -1, .nbytes = 8},
+        {.kind = (ad_ipc_kind)-1, .file = 0, .nbytes = 8},
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        void *data;
+        memset(&error, 0, sizeof(error));
+        CHECK(gpu->memory_open(context, &wrong[i], &data, &error) ==
+              AD_ERR_EXCHANGE);
+        CHECK(strcmp(error.reason, "share") == 0);
+    }
+}
+
+static void
+test_event_for_other_processes(void)
+{
+    ad_context context = primary_of(n_devices - 1);
+    ad_stream stream = new_stream(context);
+    ad_event event = {NULL};
+    ad_ipc_event name;
+    void *graph = NULL;
+    int (*begin)(void *, int) = (int (*)(void *, int))symbol(
+        "cuStreamBeginCapture_v2", "hipStreamBeginCapture");
+    int (*end)(void *, void **) = (int (*)(void *, void **))symbol(
+        "cuStreamEndCapture", "hipStreamEndCapture");
+    OK(gpu->event_export(context, stream, &event, &name, &error));
+    CHECK(event.handle != NULL && name.file == -1);
+    OK(gpu->event_synchronize(context, event, &error));
+    gpu->event_destroy(context, event);
+    event.handle = NULL;
+    CHECK(begin((void *)stream.handle, 2 /* relaxed */) == 0);
+    CHECK(gpu->event_export(context, stream, &event, &name, &error) ==
+          AD_ERR_EXCHANGE);
+    CHECK(strcmp(error.reason, "capture") == 0 && event.handle == NULL);
+    CHECK(end((void *)stream.handle, &graph) == 0); /* not broken */
+    gpu->stream_destroy(context, stream);
+}
+
 /* --- failures on demand, with a stand-in only ---------------------------- */
 
 static void (*fail_at)(uint64_t n, const char *name, int code, int stay);
@@ -574,11 +671,60 @@ do_idle(void)
     return gpu->synchronize(failing_context, &error);
 }
 
+static ad_status
+do_name(void)
+{
+    unsigned char name[AD_UUID_SIZE];
+    return gpu->device_uuid(failing_context.device.id, name, &error);
+}
+
+static ad_status
+do_export_memory(void)
+{
+    ad_ipc_memory found;
+    ad_span memory = new_memory(failing_context, failing_stream, 64);
+    finish(failing_context, failing_stream);
+    ad_status status =
+        gpu->memory_export(failing_context, memory.data, &found, &error);
+    CHECK(found.file == -1);
+    ad_error first_error = error;
+    gpu->deallocate(failing_context, failing_stream, memory.data, 64);
+    error = first_error;
+    return status;
+}
+
+static ad_status
+do_export_event(void)
+{
+    ad_event event = {NULL};
+    ad_ipc_event name;
+    ad_status status = gpu->event_export(failing_context, failing_stream,
+                                         &event, &name, &error);
+    CHECK(event.handle == NULL);
+    return status;
+}
+
+static ad_status
+do_open_event(void)
+{
+    ad_event event = {NULL};
+    const ad_ipc_event name = {.file = -1};
+    ad_status status = gpu->event_open(failing_context, &name, &event, &error);
+    CHECK(event.handle == NULL);
+    return status;
+}
+
 static const struct {
     const char *cuda;
     const char *hip;
     ad_status (*run)(void);
 } failures[] = {
+    {"cuDeviceGetUuid_v2", "hipDeviceGetUuid", do_name},
+    {"cuMemGetAddressRange_v2", "hipMemGetAddressRange", do_export_memory},
+    {"cuIpcGetEventHandle", "hipIpcGetEventHandle", do_export_event},
+    {"cuEventCreate", "hipEventCreateWithFlags", do_export_event},
+    {"cuEventRecord", "hipEventRecord", do_export_event},
+    {"cuIpcOpenEventHandle", "hipIpcOpenEventHandle", do_open_event},
     {"cuEventCreate", "hipEventCreateWithFlags", do_record},
     {"cuEventRecord", "hipEventRecord", do_record},
     {"cuEventRecord", "hipEventRecord", do_record_again},
@@ -722,6 +868,10 @@ main(int argc, char **argv)
         {"kernels", test_kernels},
         {"errors", test_errors},
         {"capture", test_capture},
+        {"names of devices", test_names_of_devices},
+        {"memory for other processes", test_memory_for_other_processes},
+        {"memory that cannot be", test_memory_that_cannot_be},
+        {"event for other processes", test_event_for_other_processes},
         {"failures", test_failures},
         {"context to blame", test_context_to_blame},
     };

@@ -349,6 +349,62 @@ def refused(value, words):
     assert run(READ, ad.share(copy)).decode() == f"cuda:0 {NEW.tolist()}\n"
 
 
+REFUSED = (
+    "try: {}\n"
+    "except ad.ExchangeError as error: print(error.reason, error)\n"
+    "else: print('no error')"
+)
+
+
+@pytest.mark.parametrize("kind", [arrowdev_pool, allocated])
+def test_what_was_attached_to_is_not_passed_on(kind):
+    """The driver exports only memory of its own process; virtual memory it does."""
+    with kind() as value:
+        said = run(ATTACH + REFUSED.format("ad.share(x)"), ad.share(value)).decode()
+        assert said.startswith("share ") and "of another process" in said
+        del value
+        gc.collect()
+
+
+OLDER = {  # what an older driver lacks, and who misses it
+    "cuDeviceGetUuid_v2": "producer",
+    "cuMemGetAddressRange_v2": "producer",
+    "cuMemPoolExportToShareableHandle": "producer",
+    "cuMemPoolExportPointer": "producer",
+    "cuMemPoolImportFromShareableHandle": arrowdev_pool,
+    "cuMemPoolImportPointer": arrowdev_pool,
+    "cuMemPoolSetAccess": arrowdev_pool,
+    "cuMemImportFromShareableHandle": mapped,
+    "cuMemRelease": mapped,
+    "cuMemAddressReserve": mapped,
+    "cuMemAddressFree": mapped,
+    "cuMemMap": mapped,
+    "cuMemUnmap": mapped,
+    "cuMemSetAccess": mapped,
+    "cuIpcOpenMemHandle_v2": allocated,
+    "cuIpcCloseMemHandle": allocated,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("standin")
+@pytest.mark.parametrize("function", OLDER)
+def test_older_driver(tmp_path, function):
+    library = fakegpu.build_without("cuda", function, tmp_path)
+    environment = {**os.environ, "ARROWDEV_CUDA_LIBRARY": library}
+    kind = OLDER[function]
+    with (arrowdev_pool if kind == "producer" else kind)() as value:
+        shared = ad.share(value)
+        call = "ad.attach(sys.argv[1])"
+        if kind == "producer":
+            call = "ad.share(ad.array(np.arange(3)).to('cuda:0'))"
+        said = run(REFUSED.format(call), shared, env=environment).decode()
+        del value, shared
+        gc.collect()
+    assert said.startswith("share ")
+    assert f"the CUDA library that is installed has no {function}" in said
+
+
 def test_managed_memory():
     refused(ad.array(NEW).to("cuda_managed:0"), "managed memory")
 

@@ -186,10 +186,78 @@ def test_managed_memory():
 def test_memory_that_hip_does_not_export(standin, code):
     value = ad.array(NEW).to("rocm:0")
     standin.fail_at(1, code, "hipIpcGetMemHandle")
-    with pytest.raises(ad.ExchangeError, match="no handle names") as info:
+    with pytest.raises(ad.ExchangeError, match="without a handle for them") as info:
         ad.share(value)
     assert info.value.reason == "share"
     assert hip.hipGetLastError()[0] == hip.hipError_t.hipSuccess
+
+
+REFUSED = (
+    "try: {}\n"
+    "except ad.ExchangeError as error: print(error.reason, error)\n"
+    "else: print('no error')"
+)
+PRODUCER, CONSUMER = "ad.share(ad.array(np.arange(3)).to('rocm:0'))", "ad.attach(sys.argv[1])"
+OLDER = {  # what an older version lacks, and who misses it
+    "hipDeviceGetUuid": PRODUCER,
+    "hipMemGetAddressRange": PRODUCER,
+    "hipIpcGetMemHandle": PRODUCER,
+    "hipIpcOpenMemHandle": CONSUMER,
+    "hipIpcCloseMemHandle": CONSUMER,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("standin")
+@pytest.mark.parametrize("function", OLDER)
+def test_older_version(tmp_path, function):
+    library = fakegpu.build_without("hip", function, tmp_path)
+    shared = ad.share(ad.array(NEW).to("rocm:0"))
+    environment = {**os.environ, "ARROWDEV_HIP_LIBRARY": library}
+    said = run(REFUSED.format(OLDER[function]), shared, env=environment).decode()
+    assert said.startswith("share ")
+    assert f"the HIP library that is installed has no {function}" in said
+
+
+HELD = """
+import ctypes
+library = ctypes.CDLL(os.environ["ARROWDEV_HIP_LIBRARY"])
+stream = ctypes.c_void_p()
+assert library.hipStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
+x = ad.array(np.arange(3)).to("rocm:0")
+library.fake_hold(stream)
+x = ad.array(x, copy=True, stream=stream.value)
+"""
+
+
+@pytest.mark.parametrize("function", ["hipIpcGetEventHandle", "hipIpcOpenEventHandle"])
+def test_older_version_without_events(standin, tmp_path, function):
+    """Data that are ready go without one."""
+    library = fakegpu.build_without("hip", function, tmp_path)
+    environment = {**os.environ, "ARROWDEV_HIP_LIBRARY": library}
+    source, stream = ad.array(tensor_of(Memory(NEW))), Stream()
+    assert b"True" in run("print(len(ad.attach(sys.argv[1])) == 64)", ad.share(source))
+    with standin.held(stream.handle):
+        value = ad.array(source, copy=True, stream=stream.handle)
+        shared = ad.share(value)
+        code = REFUSED.format(CONSUMER)
+        if function == "hipIpcGetEventHandle":
+            code = HELD + REFUSED.format("ad.share(x)") + "\nlibrary.fake_release(stream)"
+        said = run(code, shared, env=environment).decode()
+        wait_until(lambda: connections(shared) == 0)
+        shared.close()
+    del value
+    settled(standin)  # before the stream ends, in whose order the copy is freed
+    assert said.startswith("share ")
+    assert f"the HIP library that is installed has no {function}" in said
+
+
+@each_kind
+def test_what_was_attached_to_is_not_passed_on(kind):
+    """HIP names only its own memory."""
+    shared = ad.share(KINDS[kind]())
+    said = run(ATTACH + REFUSED.format("ad.share(x)"), shared).decode()
+    assert said.startswith("share ") and "that of another process" in said
 
 
 def test_consumer_with_an_old_version(standin):

@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import subprocess
+import sys
 import tempfile
 from collections import namedtuple
 from ctypes import (
@@ -22,6 +23,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from pathlib import Path
 
 import compiler
 
@@ -138,6 +140,20 @@ def build(face):
         assert done.returncode == 0, done.stderr
         os.replace(fresh, target)
     return target
+
+
+def build_without(face, function, folder):
+    """Path of a copy of the library in which the name of a function is misspelled."""
+    original = Path(build(face))
+    name = f"\0{function}\0".encode()
+    content = original.read_bytes()
+    assert name in content
+    copy = folder / original.name
+    copy.write_bytes(content.replace(name, name[:-2] + b"_\0"))
+    # Not in this process, where other tests would find the library.
+    probe = f"import ctypes; assert not hasattr(ctypes.CDLL({str(copy)!r}), {function!r})"
+    subprocess.run([sys.executable, "-c", probe], check=True, env=compiler.clean_environment())
+    return str(copy)
 
 
 _SIGNATURES = {

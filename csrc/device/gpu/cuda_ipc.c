@@ -102,7 +102,8 @@ export_pool(ad_device device, void *pool, ad_ipc_memory *out, ad_error *err)
     if (is_refusal(result.code)) {
         return refuse(device,
                       "memory of a pool without descriptors, such as the "
-                      "default pool (torch: backend:cudaMallocAsync),",
+                      "default pool (torch: backend:cudaMallocAsync) or one "
+                      "of another process,",
                       err);
     }
     AD_RETURN_IF_ERR(check(device, result, err));
@@ -172,7 +173,9 @@ export_vmm(ad_device device, uint64_t handle, ad_ipc_memory *out,
 static ad_status
 export_legacy(ad_device device, ad_ipc_memory *out, ad_error *err)
 {
-    static const char what[] = "device memory that no handle names";
+    static const char what[] =
+        "device memory without a handle for them, such as that of "
+        "another process,";
     struct ad_gpu_ipc_handle name;
     uint64_t has_handle = 1;
     NEED(ipc_get_memory);
@@ -232,11 +235,11 @@ ad_cuda_memory_export(ad_context context, const void *pointer,
 {
     ad_memory_info info;
     ad_gpu_scope scope;
+    *out = (ad_ipc_memory){.file = -1};
     AD_RETURN_IF_ERR(ad_cuda_classify(pointer, context, &info, err));
     AD_RETURN_IF_ERR(ad_gpu_check_exported(&ad_gpu_cuda, &info, err));
     AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_cuda, info.context, &scope, err));
     ad_gpu_relax(&ad_gpu_cuda, &scope);
-    *out = (ad_ipc_memory){.file = -1};
     ad_status status = export_inside(info.context.device, pointer, out, err);
     ad_gpu_leave(&ad_gpu_cuda, &scope);
     return status;

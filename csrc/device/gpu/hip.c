@@ -417,8 +417,11 @@ export_inside(ad_device device, const void *pointer, ad_ipc_memory *out,
         result.code == AD_HIP_INVALID_POINTER ||
         result.code == AD_GPU_NOT_SUPPORTED) {
         hip_forget_error();
-        return ad_gpu_fail_share(&ad_gpu_hip, device,
-                                 "device memory that no handle names", err);
+        return ad_gpu_fail_share(
+            &ad_gpu_hip, device,
+            "device memory without a handle for them, such as "
+            "that of another process,",
+            err);
     }
     AD_RETURN_IF_ERR(ad_gpu_check(&ad_gpu_hip, device, result, err));
     out->kind = AD_IPC_LEGACY;
@@ -433,11 +436,11 @@ hip_memory_export(ad_context context, const void *pointer, ad_ipc_memory *out,
 {
     ad_memory_info info;
     ad_gpu_scope scope;
+    *out = (ad_ipc_memory){.file = -1};
     AD_RETURN_IF_ERR(hip_classify(pointer, context, &info, err));
     AD_RETURN_IF_ERR(ad_gpu_check_exported(&ad_gpu_hip, &info, err));
     AD_RETURN_IF_ERR(ad_gpu_enter(&ad_gpu_hip, info.context, &scope, err));
     ad_gpu_relax(&ad_gpu_hip, &scope);
-    *out = (ad_ipc_memory){.file = -1};
     ad_status status = export_inside(info.context.device, pointer, out, err);
     ad_gpu_leave(&ad_gpu_hip, &scope);
     return status;
