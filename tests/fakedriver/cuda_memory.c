@@ -263,8 +263,9 @@ memory_type(const fd_allocation *a)
     return is_host(a) ? CU_HOST : CU_DEVICE;
 }
 
-/* Of mapped memory it is the addresses that were reserved: read so from "size
- * of the address range", not seen on a driver. */
+/* Of mapped memory it is the addresses that were reserved, as DALI's tests found
+ * (cu_vm_test.cc), whereas cuMemGetAddressRange gives what one handle backs
+ * (libfabric #12473). */
 static fd_range
 range_of(const fd_allocation *a)
 {
@@ -346,11 +347,21 @@ get_attribute(void *out, int attribute, uintptr_t pointer,
     }
 }
 
-/* The values that the plural form writes for unknown memory. */
+/* The values that the plural form writes for unknown memory. Reserved addresses
+ * have a range without memory. */
 static int
-write_unknown(void *out, int attribute)
+write_unknown(void *out, int attribute, uintptr_t pointer)
 {
+    void *base = NULL;
+    size_t nbytes = 0;
+    (void)fd_reserved_at((void *)pointer, &base, &nbytes);
     switch (attribute) {
+        case 11:
+            write(out, (uintptr_t)base, 8);
+            return FD_OK;
+        case 12:
+            write(out, nbytes, 8);
+            return FD_OK;
         case 9:
             write(out, (uint64_t)-2, 4);
             return FD_OK;
@@ -389,7 +400,7 @@ cuPointerGetAttributes(unsigned n, const int *attributes, void **out,
     int code = FD_OK;
     for (unsigned i = 0; i < n && code == FD_OK; i++) {
         code = is_known ? get_attribute(out[i], attributes[i], pointer, &a)
-                        : write_unknown(out[i], attributes[i]);
+                        : write_unknown(out[i], attributes[i], pointer);
         code = code == FD_INVALID_VALUE ? FD_OK : code;
     }
     return code;

@@ -262,6 +262,30 @@ def test_handles_for_other_processes():
     ask(cu.cuEventDestroy, event)
 
 
+@pytest.mark.usefixtures("standin")
+def test_cuda_core_shares_with_another_process():
+    pytest.importorskip("cuda.core")
+    program = gpu.FOLDER / "core_processes.py"
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0 and done.stdout == "end\n", done.stderr
+
+
+def test_range_of_reserved_addresses():
+    """The range is there before any memory is."""
+    size, attribute = 4 << 20, cu.CUpointer_attribute
+    base = ask(cu.cuMemAddressReserve, size, 0, 0, 0)
+    wanted = [
+        attribute.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        attribute.CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        attribute.CU_POINTER_ATTRIBUTE_MAPPED,
+    ]
+    values = ask(cu.cuPointerGetAttributes, len(wanted), wanted, int(base) + 100)
+    assert [int(value) for value in values] == [int(base), size, 0]
+    ask(cu.cuMemAddressFree, base, size)
+
+
 def test_capture_and_replay():
     stream, side, memory, source = Stream(), Stream(), Memory(OLD), Pinned(NEW)
     ask(cu.cuStreamBeginCapture, stream.handle, THREAD_LOCAL)
