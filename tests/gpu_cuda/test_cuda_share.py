@@ -8,9 +8,24 @@ from pathlib import Path
 
 import fakegpu
 import pytest
-from gpu import IS_REAL, MODES, NEW, OLD, AtAddress, Capture, Held, Memory, Pinned, ask, cu
+from gpu import (
+    IS_REAL,
+    MODES,
+    NEW,
+    OLD,
+    AtAddress,
+    Capture,
+    Gate,
+    Held,
+    Memory,
+    Pinned,
+    Stream,
+    ask,
+    cu,
+)
 from gpu_sharing import described, fail_each, leaks, next_line, opened, settled
 from sharing import connections, descriptors, process, run, wait_until
+from test_host_functions import drop
 
 import arrowdev as ad
 
@@ -204,6 +219,17 @@ def test_threads_open_and_close_the_same_memory(standin):
         assert leaks(standin, before) == {}
 
 
+@pytest.mark.parametrize("kind", MAKE)
+def test_view_that_ends_in_a_host_function(standin, kind):
+    """CUDA permits no call there: the memory is closed later, on another thread."""
+    with process(START + VMM_OF_CHILD + MAKE[kind] + SHARE) as child:
+        ad.attach(child.line)
+        before, files = settled(standin), descriptors()
+        kept = [ad.attach(child.line)]
+        drop(kept)
+        wait_until(lambda: leaks(standin, before) == {} and descriptors() <= files)
+
+
 @pytest.mark.usefixtures("two_devices")
 def test_devices_with_other_numbers():
     """A device is named by its UUID."""
@@ -241,6 +267,23 @@ def test_nobody_waits_for_pending_data(standin):
             assert not value.is_ready()
             held.gate.open()
             assert next_line(child) == f"{NEW.tolist()}"
+    del value, shared
+
+
+def test_memory_whose_allocation_is_pending():
+    """It may be used once its stream has allocated it."""
+    stream = Stream()
+    gate = Gate(stream.handle)
+    value = ad.device("cuda:0").empty(NEW.nbytes, stream=stream)
+    shared = ad.share(value)
+    code = ATTACH + (
+        "print(x.is_ready()); sys.stdout.flush(); sys.stdin.readline()\n"
+        "print(x.to('cpu').nbytes); sys.stdout.flush(); end()"
+    )
+    with process(code, shared) as child:
+        assert child.line == "False"
+        gate.open()
+        assert next_line(child) == str(NEW.nbytes)
     del value, shared
 
 

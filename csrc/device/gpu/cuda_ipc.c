@@ -73,18 +73,15 @@ process_number(uint64_t *out, ad_error *err)
     return AD_OK;
 }
 
-/* A number that is the allocation's alone, among those of all processes: the
- * bytes that name a pointer tell the allocations of two processes from each
- * other in no documented way, nor an allocation from one that lay there
- * before. */
+/* A number that is the allocation's alone, among those of all processes, for
+ * as long as another one has it open: it is not freed meanwhile. The bytes that
+ * name a pointer tell the allocations of two processes apart in no documented
+ * way. */
 static ad_status
-allocation_number(ad_device device, const void *base, uint64_t *out,
-                  ad_error *err)
+allocation_number(const void *base, uint64_t *out, ad_error *err)
 {
-    uint64_t id = 0;
     AD_RETURN_IF_ERR(process_number(out, err));
-    AD_RETURN_IF_ERR(ask(device, base, AD_GPU_POINTER_BUFFER_ID, &id, err));
-    *out += id;
+    *out += (uintptr_t)base;
     return AD_OK;
 }
 
@@ -95,8 +92,7 @@ export_pool(ad_device device, void *pool, ad_ipc_memory *out, ad_error *err)
     int file = -1;
     NEED(pool_export);
     NEED(pool_export_pointer);
-    AD_RETURN_IF_ERR(
-        allocation_number(device, out->base, &out->file_offset, err));
+    AD_RETURN_IF_ERR(allocation_number(out->base, &out->file_offset, err));
     ad_gpu_result result =
         CUDA(pool_export, &file, pool, AD_GPU_FILE_DESCRIPTOR, 0);
     if (is_refusal(result.code)) {
