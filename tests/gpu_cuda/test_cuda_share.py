@@ -41,7 +41,12 @@ def end():
     assert DRIVER is None or DRIVER.violations() == []
 """
 ATTACH = START + "x = ad.attach(sys.argv[1])\n"
-READ = ATTACH + "print(x.device, x.to('cpu').to_pylist())\nend()"
+READ = START + (
+    "for text in sys.argv[1:]:\n"
+    "    x = ad.attach(text)\n"
+    "    print(x.device, x.to('cpu').to_pylist())\n"
+    "del x; end()"
+)
 
 FILE = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 PINNED = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -121,22 +126,15 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name_
 
 @each_kind
 def test_values(kind):
-    with kind() as value:
-        shared = ad.share(value)
-        assert shared.how == (KINDS[kind],)
-        for _ in range(2):
-            assert run(READ, shared).decode() == f"cuda:0 {NEW.tolist()}\n"
-        del value, shared
-        gc.collect()
-
-
-@each_kind
-def test_part_of_an_allocation(kind):
+    """Of a whole allocation, and of a part of it."""
     with kind() as value:
         part = value[40:50]
-        shared = ad.share(part)
-        assert run(READ, shared).decode() == f"cuda:0 {NEW[40:50].tolist()}\n"
-        del value, part, shared
+        whole, some = ad.share(value), ad.share(part)
+        assert whole.how == some.how == (KINDS[kind],)
+        for _ in range(2):
+            lines = run(READ, whole, some).decode().splitlines()
+            assert lines == [f"cuda:0 {NEW.tolist()}", f"cuda:0 {NEW[40:50].tolist()}"]
+        del value, part, whole, some
         gc.collect()
 
 
