@@ -278,10 +278,10 @@ fail_short(ad_device device, ad_error *err)
 
 /* --- import: memory of a pool --------------------------------------------- */
 
-/* "Importing the same allocation twice returns duplicate pointers and the
- * first cuMemFreeAsync unmaps the memory for both": a bug of the driver
- * (NVIDIA's number 5570902). So an allocation is imported once at a time, and
- * its opens are counted here. */
+/* cuda-python #2783: "importing the same IPC allocation twice returns duplicate
+ * pointers and the first cuMemFreeAsync unmaps the memory for both (nvbug
+ * 5570902)". So an allocation is imported once at a time, and its opens are
+ * counted here. */
 typedef struct import {
     struct import *next;
     uint64_t number; /* of the allocation */

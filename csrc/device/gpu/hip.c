@@ -395,11 +395,12 @@ hip_allocation_id(void *data)
 
 /* --- other processes ----------------------------------------------------- */
 
-/* All device memory goes by hipIpcGetMemHandle, memory of pools too. HIP's
- * other ways are left alone: hipMemPoolImportPointer of versions before 2026
- * maps on device 0 whatever the pool's device is, no attribute names the pool of
- * a pointer, and hipMemRetainAllocationHandle follows a null pointer for memory
- * that hipMemMap did not map. */
+/* All device memory goes by hipIpcGetMemHandle, which AMD's source serves for
+ * memory of pools too. HIP's other ways are left alone: before the middle of
+ * 2026 a pool was imported on device 0 whatever its device is (rocm-systems
+ * #5522), no attribute names the pool of a pointer, and
+ * hipMemRetainAllocationHandle follows a null pointer for memory that hipMemMap
+ * did not map. */
 
 static ad_status
 export_inside(ad_device device, const void *pointer, ad_ipc_memory *out,
