@@ -305,6 +305,9 @@ class _Lookup:
         except _user_files.NotSafe as error:
             self.reason = str(error)
             return None
+        except OSError as error:
+            self.reason = f"cannot be looked up in /proc/self/maps ({error.strerror})"
+            return None
         if mapped is None:
             return None
         return mapped[0], -mapped[0], *mapped[1:]

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import mmap
@@ -259,6 +260,71 @@ def test_huge_pages():
         except OSError:
             return
         assert "of huge pages" in reason_of(values)
+
+
+def test_memory_beyond_the_end_of_its_file():
+    with memory_file() as file:
+        values = mapped(file)
+        os.ftruncate(file, SIZE // 2)
+        with pytest.raises(ad.ExchangeError, match="lies beyond the end of /memfd:users"):
+            ad.share(values, copy=False)
+        assert ad.share(values[: SIZE // 2], copy=False).how == ("memory file",)
+
+
+def test_beside_other_memory():
+    with memory_file() as file:
+        values = mapped(file)
+    batch = ad.record_batch({"a": values, "b": np.arange(SIZE), "c": np.zeros(SIZE, "i1")})
+    shared = ad.share(batch)
+    assert shared.how == ("memory file", "copied into a memory file")
+    assert ad.attach(shared).equals(batch)
+
+
+def test_file_of_somebody_else(monkeypatch):
+    """Its permissions are not this user's to change."""
+
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refused)
+    with memory_file() as file:
+        assert "to which others could write (Operation not" in reason_of(mapped(file))
+        assert ad.share(mapped(file), writable=True).how == ("memory file",)
+
+
+@pytest.mark.parametrize("mode", [os.O_RDONLY, os.O_RDWR])
+def test_file_that_cannot_be_opened(monkeypatch, mode):
+    found = _user_files._descriptor
+    monkeypatch.setattr(
+        _user_files, "_descriptor", lambda x, wanted: None if wanted == mode else found(x, wanted)
+    )
+    with memory_file() as file:
+        assert "cannot open" in reason_of(mapped(file))
+
+
+def test_without_descriptors():
+    code = (
+        "import mmap, resource\n"
+        "from arrowdev import _user_files\n"
+        "ad.share(b'imports'); _user_files._memory_file_device()\n"
+        "file = os.memfd_create('users', os.MFD_ALLOW_SEALING)\n"
+        f"os.ftruncate(file, {SIZE})\n"
+        f"values = np.frombuffer(mmap.mmap(file, {SIZE}), 'u1')\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+        "files = []\n"
+        "while True:\n"
+        "    try: files.append(os.dup(file))\n"
+        "    except OSError: break\n"
+        "for n in range(3):\n"
+        "    try: print(ad.share(values).how)\n"
+        "    except ad.ExchangeError as error: print(error.reason, 'ulimit' in error.hint)\n"
+        "    os.close(files.pop())\n"
+        "for _ in range(5): os.close(files.pop())\n"
+        "print(ad.share(values).how)\n"
+    )
+    *lines, last = run(code).decode().splitlines()
+    assert lines[0] == "share True" and last == "('memory file',)"
+    assert set(lines) <= {"share True", "('copied into a memory file',)", last}
 
 
 def test_file_that_the_user_has_closed():
