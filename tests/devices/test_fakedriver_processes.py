@@ -19,6 +19,7 @@ NO_EVENT_HANDLE = {"cuda": INVALID_VALUE, "hip": INVALID_CONFIGURATION}
 EVENT_GONE = {"cuda": INVALID_HANDLE, "hip": INVALID_VALUE}
 BY_FILE = 1
 SHARED = 2 | 4  # without timing, interprocess
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
 
 
 @pytest.fixture(scope="module", params=["cuda", "hip"])
@@ -887,7 +888,7 @@ def test_devices_are_known_by_their_uuid(a, b):
     """A process may number them otherwise."""
     assert uuid_of(a, 0) == uuid_of(b, 0) != uuid_of(b, 1)
     assert a.code("DeviceGetUuid", BYTES, 9) == INVALID_DEVICE
-    with Process(a.face, ARROWDEV_FAKE_VISIBLE="1,0") as other:
+    with Process(a.face, **{VISIBLE[a.face]: "1,0"}) as other:
         assert [uuid_of(other, 0), uuid_of(other, 1)] == [uuid_of(a, 1), uuid_of(a, 0)]
         a.select(1)
         pointer = new_memory(a)
@@ -902,7 +903,7 @@ def test_devices_are_known_by_their_uuid(a, b):
 
 
 def test_device_that_the_process_does_not_see(a):
-    with Process(a.face, ARROWDEV_FAKE_VISIBLE="1") as other:
+    with Process(a.face, **{VISIBLE[a.face]: "1"}) as other:
         assert other.code("DeviceGetUuid", BYTES, 1) == INVALID_DEVICE
         pointer, base, pool = new_memory(a), new_mapped(a), new_pool(a, BY_FILE)
         handle = a.ask("IpcGetMemHandle", BYTES, pointer)

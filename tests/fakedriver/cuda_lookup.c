@@ -7,7 +7,10 @@
 
 #include "controls.h"
 
-const fd_face fd_face_here = {.refuses_in_host_function = true};
+const fd_face fd_face_here = {
+    .visible = "CUDA_VISIBLE_DEVICES",
+    .refuses_in_host_function = true,
+};
 
 /* --- twins: NULL is the per-thread default stream ------------------------------ */
 

@@ -69,6 +69,7 @@ enum {
 
 /* Differences of behaviour between the two libraries. */
 typedef struct fd_face {
+    const char *visible; /* the variable that lists the devices */
     /* HIP: a thread without a current context works on device 0. */
     bool has_implicit_context;
     /* HIP: freeing memory waits for the device, as documented. */
@@ -96,8 +97,8 @@ int fd_start(void);
 int fd_n_devices(void);
 
 /* The number of a device on the machine, the same in all processes, and the
- * device that has the number in this one, or -1. ARROWDEV_FAKE_VISIBLE lists
- * the numbers in the order of this process, as CUDA_VISIBLE_DEVICES does. */
+ * device that has the number in this one, or -1. CUDA_VISIBLE_DEVICES or
+ * HIP_VISIBLE_DEVICES lists the numbers in the order of this process. */
 int fd_device_number(int device);
 int fd_device_here(int number);
 void fd_device_uuid(int device, char out[16]);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 const fd_face fd_face_here = {
+    .visible = "HIP_VISIBLE_DEVICES",
     .has_implicit_context = true,
     .free_waits = true,
     .names_pool_memory = true,

@@ -44,20 +44,20 @@ fd_is_stopping(void)
     return atomic_load(&is_stopping);
 }
 
-/* The devices that ARROWDEV_FAKE_VISIBLE names, up to the first number that is
- * none, or ARROWDEV_FAKE_DEVICES of them. */
+/* Of the ARROWDEV_FAKE_DEVICES of the machine those that the process sees, up to
+ * the first number that is none; all, if that is the first. */
 static int
 list_devices(void)
 {
-    const char *visible = getenv("ARROWDEV_FAKE_VISIBLE");
+    const char *visible = getenv(fd_face_here.visible);
     const char *wanted = getenv("ARROWDEV_FAKE_DEVICES");
     int n = wanted != NULL ? atoi(wanted) : 2;
     n = n < 1 ? 1 : n > FD_MAX_DEVICES ? FD_MAX_DEVICES : n;
     int n_visible = 0;
-    while (visible != NULL && n_visible < FD_MAX_DEVICES) {
+    while (visible != NULL && n_visible < n) {
         char *end;
         long number = strtol(visible, &end, 10);
-        if (end == visible || number < 0 || number >= FD_MAX_DEVICES) {
+        if (end == visible || number < 0 || number >= n) {
             break;
         }
         numbers[n_visible++] = (int)number;

@@ -6,8 +6,7 @@
 tests/devices/test_suites.py runs the first one as part of the whole suite. Tests that need
 the stand-in's controls (`standin`) are skipped on a GPU; all others have the marker `gpu`.
 Tests that need cuda:1 ask for `two_devices`. ARROWDEV_FAKE_DELAY is the number of microseconds
-by which the stand-in delays each operation, ARROWDEV_FAKE_DEVICES the number of its devices,
-and ARROWDEV_FAKE_VISIBLE their order, as CUDA_VISIBLE_DEVICES has it ("1,0").
+by which the stand-in delays each operation, ARROWDEV_FAKE_DEVICES the number of its devices.
 Handles of destroyed streams and events are given out again at once, as drivers do. With
 ARROWDEV_FAKE_REUSE=0 they are not, and each use of a destroyed one is reported.
 docs/internals/gpu_first_day.md is the page for a run on a GPU.

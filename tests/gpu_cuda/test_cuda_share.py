@@ -9,7 +9,6 @@ from pathlib import Path
 import fakegpu
 import pytest
 from gpu import (
-    IS_REAL,
     MODES,
     NEW,
     OLD,
@@ -232,7 +231,7 @@ def test_view_that_ends_in_a_host_function(standin, kind):
 def test_devices_with_other_numbers():
     """A device is named by its UUID."""
     shared = ad.share(ad.array(NEW).to("cuda:1"))
-    variable = "CUDA_VISIBLE_DEVICES" if IS_REAL else "ARROWDEV_FAKE_VISIBLE"
+    variable = "CUDA_VISIBLE_DEVICES"
     found = run(READ, shared, env={**os.environ, variable: "1,0"})
     assert found.decode() == f"cuda:0 {NEW.tolist()}\n"
     code = START + (

@@ -78,7 +78,7 @@ def test_several_opens_in_a_process(kind):
 
 def test_devices_with_other_numbers(standin):
     shared = ad.share(ad.array(NEW).to("rocm:1"))
-    found = run(READ, shared, env={**os.environ, "ARROWDEV_FAKE_VISIBLE": "1,0"})
+    found = run(READ, shared, env={**os.environ, "HIP_VISIBLE_DEVICES": "1,0"})
     assert found.decode() == f"rocm:0 {NEW.tolist()}\n"
 
 
