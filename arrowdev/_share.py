@@ -39,7 +39,7 @@ _MAX_MESSAGE = 59_000  # bytes
 _ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL = 1, 2, 3
 _READONLY = 1  # among the flags of a tensor's parts; the mapping says it here
 _MAX_DESCRIPTION = 1 << 30  # bytes
-_MIN_LOOKUP = 1 << 20  # bytes: the copy takes several times as long as the look at /proc/self/maps
+_MIN_LOOKUP = 4 << 20  # bytes: the copy takes four times as long as a look at /proc/self/maps
 
 
 def _failed(message: str, hint: str) -> ExchangeError:

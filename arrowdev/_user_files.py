@@ -2,7 +2,7 @@
 
 A process that maps a file gets SIGBUS where the file has been cut off, so only a file that is
 sealed against shrinking is handed over. The system says what is mapped where in /proc/self/maps.
-To read it takes half a millisecond, which is why only large memory is looked up.
+To read it takes a millisecond, which is why only large memory is looked up.
 """
 
 from __future__ import annotations
