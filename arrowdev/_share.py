@@ -351,7 +351,8 @@ def _share_on_device(
         if error.reason != "share":
             raise
         raise _failed(
-            f"memory of {device} cannot be shared with another process: {error}",
+            f"memory of {device} cannot be shared with another process: "
+            + str(error).removesuffix(f"; {error.hint}"),
             error.hint or 'copy it to the host: arrowdev.share(x.to("cpu"))',
         ) from error
     event_number = None
