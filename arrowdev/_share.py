@@ -8,6 +8,7 @@ it, in JSON, which runs no code when it is read.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import functools
@@ -36,9 +37,10 @@ _PREFIX = "arrowdev1"
 _TIMEOUT = 5.0  # seconds, for an answer of the other process
 _MAX_FILES = 250  # of one message, and that of a long description
 _MAX_MESSAGE = 59_000  # bytes
-_ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL = 1, 2, 3
+_ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL, _ANSWER_BUSY = 1, 2, 3, 4
 _READONLY = 1  # among the flags of a tensor's parts; the mapping says it here
 _MAX_DESCRIPTION = 1 << 30  # bytes
+_RELEASE = "release some of what was shared or attached, or raise the limit (ulimit -n)"
 _MIN_LOOKUP = 4 << 20  # bytes: the copy takes four times as long as a look at /proc/self/maps
 
 
@@ -47,8 +49,11 @@ def _failed(message: str, hint: str) -> ExchangeError:
 
 
 @functools.lru_cache(1)
-def _network_of(_: int) -> str:
-    """A short name of what the sockets of this process reach: this machine, up to a reboot."""
+def _network_of(pid: int) -> str:
+    """A short name of what the sockets of this process reach: this machine, up to a reboot.
+
+    A child may be in another network than the process that it was forked from.
+    """
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read()
     network = os.stat("/proc/self/ns/net").st_ino
@@ -68,7 +73,8 @@ class Shared:
     ----------
     how : tuple of str
         How each allocation goes: "memory file", or "copied into a memory file"; memory of a GPU
-        as "pool descriptor", "VMM descriptor" or "legacy IPC"; a stream goes "batch by batch".
+        as "pool descriptor", "VMM descriptor" or "legacy IPC", after "copied on the device, " if
+        it was copied; a stream goes "batch by batch".
     """
 
     __slots__ = ("__weakref__", "_published", "_text", "how")
@@ -117,7 +123,8 @@ def share(
         thread reads it as fast as the other process asks for batches.
     uses : int, optional
         How many times the memory can be attached to. By default any number of times, and once
-        for a stream.
+        for a stream. An attempt that fails in the other process, because it has no descriptor
+        left or ends, counts.
     writable : bool, default False
         Whether those who attach may write to the memory.
     copy : bool, optional
@@ -183,7 +190,7 @@ def _published(
             tuple(files), description[1], message, keep, -1 if uses is None else uses
         )
     except OSError as error:
-        raise _failed_call("the publication of a memory file", error) from error
+        raise _failed_call("sharing", error) from error
     name = server[len("arrowdev") :]
     return Shared(published, "-".join((_PREFIX, network, name, token.hex())), how)
 
@@ -203,18 +210,22 @@ def _importable(x: Any) -> Any:
 
 def _parts(value: Any) -> tuple[str, list[Any], list[Buffer | None]]:
     """The type and the numbers of the description, and the memory."""
-    import json
-
     parts = _core._parts(value)
     if isinstance(value, Array):
         schema, numbers, buffers = parts
-        return json.dumps(schema, default=_decoded), list(numbers), list(buffers)
+        return _text_of(schema), list(numbers), list(buffers)
     dtype, shape, order, flags, buffer = parts
     return dtype, [shape, order, flags & ~_READONLY], [buffer]
 
 
-def _decoded(data: Any) -> str:
-    return bytes(data).decode("latin-1")
+def _schema_text(schema: Schema) -> str:
+    return _text_of(_core._schema_parts(schema))
+
+
+def _text_of(schema_parts: Any) -> str:
+    import json
+
+    return json.dumps(schema_parts, default=lambda data: bytes(data).decode("latin-1"))
 
 
 def _files_of(
@@ -336,16 +347,27 @@ def _share_on_device(
     value: Array | Tensor | Buffer, uses: int | None, writable: bool, copy: bool | None
 ) -> Shared:
     """Export the allocations, and an event behind the work on them. Nothing waits."""
+    name = type(value).__name__
+    device = value.device
+    is_copied = bool(copy)
     if copy:
         import_ = _core.array if isinstance(value, Array) else _core.tensor
-        value = import_(value, copy=True)
-    device = value.device
+        value = import_(value, copy=True)  # a Tensor of a Buffer
     schema, numbers, buffers = _parts_on_device(value)
-    if writable:
-        _require_writable(not any(buffer.readonly for buffer in buffers if buffer is not None))
+    block = buffers[0] if name != "Array" else None
+    if block is not None and block.nbytes and block.data_ptr != value.data_ptr:
+        is_copied = True
+        if copy is False:
+            raise exchange_error(
+                "the elements are not contiguous, and would have to be copied on the device",
+                reason="copy",
+                hint="share the whole tensor, or leave copy=False out",
+            )
+    if writable and not is_copied:
+        _require_writable(not _core._is_readonly(value))
     try:
         allocations, rows, files, how = _allocations_of(buffers)
-        event = _core._export_event(value)
+        event = _core._export_event(value if block is None else block)
         uuid = _core._device_uuid(device).hex()
     except _core.ExchangeError as error:
         if error.reason != "share":
@@ -361,7 +383,6 @@ def _share_on_device(
         files.append(event[1])
     named = event and [event_number, event[0].hex()]
     place = [int(device.type), uuid, allocations, named]
-    name = type(value).__name__
     # A runtime opens no memory of its own process: attach() returns this one there.
     views = tuple(
         buffer and _core._view_buffer(buffer, row[2], writable)
@@ -369,6 +390,8 @@ def _share_on_device(
     )
     here = _made_on(device, name, schema, numbers, views)
     description = [name, bool(writable), [], schema, numbers, rows, place]
+    if is_copied:
+        how = tuple(f"copied on the device, {way}" for way in how)
     return _published(description, files, (here, event), uses, how)
 
 
@@ -386,8 +409,6 @@ def _parts_on_device(
     """As :func:`_parts`; an array with all of its buffers, since their rows are not read here."""
     if not isinstance(value, Array):
         return _parts(value)
-    import json
-
     numbers: list[Any] = []
     buffers: list[Buffer | None] = []
 
@@ -402,11 +423,7 @@ def _parts_on_device(
             add(array.dictionary)
 
     add(value)
-    return (
-        json.dumps(_core._schema_parts(value.schema), default=_decoded),
-        numbers,
-        buffers,
-    )
+    return _schema_text(value.schema), numbers, buffers
 
 
 def _allocations_of(
@@ -515,16 +532,22 @@ def _made_on(
 
 # The first byte of an answer to a request for a batch.
 _BATCH, _END, _ERROR = b"b", b"e", b"!"
+_MAX_ANSWER = 4096  # bytes
 
 _serving: set[socket.socket] = set()  # those of the threads that read streams
 
 
 def _on_fork() -> None:
-    """The child has no such threads: the other ends see when the parent ends."""
-    global _lock
+    """The child shares nothing. The other ends of its streams see when the parent ends."""
+    global _lock, _n_waiting
     _lock = threading.Lock()
     while _serving:
         _serving.pop().close()
+    _waiting.clear()
+    _n_waiting = 0
+    if _switches:
+        _switches.clear()
+        _switch()
 
 
 os.register_at_fork(after_in_child=_on_fork)
@@ -534,26 +557,25 @@ def _share_stream(
     stream: ArrayStream, uses: int | None, writable: bool, copy: bool | None
 ) -> Shared:
     """Hand over one end of a pair of sockets; a thread at the other one reads the stream."""
-    import json
     import socket
 
     if uses not in (None, 1):
         raise ValueError(f"a stream can be attached to once, not {uses} times")
-    schema = json.dumps(_core._schema_parts(stream.schema), default=_decoded)
-    taken = _core.concat_streams([stream])
+    schema = _schema_text(stream.schema)
     try:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError as error:
         raise _failed_call("a pair of sockets for the stream", error) from error
     _serving.add(ours)
+    ours.settimeout(None)  # the other process may take long
     try:
         with theirs:
             type_ = int(stream.device_type)
             description = ["ArrayStream", bool(writable), [], schema, [], [], type_]
             shared = _published(description, [theirs.fileno()], None, 1, ("batch by batch",))
-        threading.Thread(
-            target=_serve, args=(ours, taken, writable, copy), name="arrowdev share", daemon=True
-        ).start()
+        taken = _core.concat_streams([stream])
+        # Thread.start() waits in Python: a signal handler that raises there would leave it locked.
+        _thread.start_new_thread(_serve, (ours, taken, writable, copy))
     except BaseException:
         _serving.discard(ours)
         ours.close()
@@ -574,7 +596,9 @@ def _serve(
             except StopIteration:
                 answer = _END
             except BaseException as error:
-                answer = _ERROR + f"{type(error).__name__}: {error}"[:2000].encode()
+                text = f"{type(error).__name__}: {error}"
+                _core._log(f"share: a stream failed: {_core._shown(text)}")
+                answer = (_ERROR + text.encode(errors="backslashreplace"))[:_MAX_ANSWER]
             connection.send(answer)
             if answer[:1] != _BATCH:
                 break
@@ -600,7 +624,7 @@ class _Batches:
     def __next__(self) -> Any:
         try:
             self._connection.send(b"n")
-            answer = self._connection.recv(4096)
+            answer = self._connection.recv(_MAX_ANSWER)
         except (BrokenPipeError, ConnectionResetError):
             answer = b""
         except OSError as error:
@@ -612,8 +636,9 @@ class _Batches:
             raise StopIteration
         if answer[:1] == _ERROR:
             raise _failed(
-                f"the stream failed in the process that shared it: {answer[1:].decode()}",
-                "see its log",
+                "the stream failed in the process that shared it: "
+                + answer[1:].decode(errors="replace"),
+                "see its log, with ARROWDEV_LOG=1",
             )
         raise _failed(
             "the process that shared the stream has ended before the stream",
@@ -645,7 +670,8 @@ class _Sharing:
 
     def __exit__(self, *args: object) -> None:
         with _lock:
-            _switches.remove(self)
+            if self in _switches:  # not in a child that was forked in the block
+                _switches.remove(self)
             _switch()
 
 
@@ -669,7 +695,7 @@ def sharing(on: bool = True) -> _Sharing:
 
     That is for processes of this machine: ``multiprocessing``, ``concurrent.futures``, and Ray or
     Dask on one host. A pickle can be loaded once. Until then, the data stay in memory files of
-    this process, also if the pickle is never loaded.
+    this process, also if the pickle is never loaded. A forked child starts with it off.
 
     Parameters
     ----------
@@ -745,7 +771,7 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
         Nothing is shared under this text any more; its process has ended, belongs to another
         user or does not answer within 5 seconds; or what it sent is damaged.
     TypeError
-        `text` is of another type.
+        `text` is of another type; or `stream` without `device`.
     ValueError
         `text` is not a text of ``share()``.
 
@@ -756,6 +782,8 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
     >>> bytes(found)
     b'abc'
     """
+    if device is None and stream is not None:
+        raise TypeError("stream is that of a copy: pass device=, too")
     name, token = _parsed(str(text) if isinstance(text, Shared) else text)
     with _connected(name) as connection:
         message, files, n = _received(connection, token)
@@ -779,7 +807,11 @@ def _parsed(text: str) -> tuple[str, bytes]:
         raise ValueError(
             f"{_core._shown(text)} is not a text of arrowdev.share(), or of another version"
         ) from None
-    if network != _network_of(os.getpid()):
+    try:
+        is_here = network == _network_of(os.getpid())
+    except OSError as error:
+        raise _failed_call("the look at what machine this is", error) from error
+    if not is_here:
         raise _failed(
             "the memory is shared on another machine, before a reboot of this one, or in a "
             "container with a network of its own",
@@ -833,12 +865,8 @@ def _failed_call(what: str, error: OSError) -> ExchangeError:
             "see whether it is stopped",
         )
     is_full = error.errno in (errno.EMFILE, errno.ENFILE)
-    return _failed(
-        f"{what} failed: {error.strerror}",
-        "release some of what was shared or attached, or raise the limit (ulimit -n)"
-        if is_full
-        else "see whether the other process still lives, and /proc is mounted",
-    )
+    hint = _RELEASE if is_full else "see whether the other process lives, and /proc is mounted"
+    return _failed(f"{what} failed: {error.strerror}", hint)
 
 
 def _failed_connection(error: OSError) -> ExchangeError:
@@ -890,11 +918,14 @@ def _check_answer(message: bytes, flags: int) -> None:
             "the process that shared the memory has no file descriptor left",
             "release some arrays there, or raise its limit (ulimit -n)",
         )
-    if flags & socket.MSG_CTRUNC:
+    if code == _ANSWER_BUSY:
         raise _failed(
-            "this process has no file descriptor left for what was shared",
-            "release some arrays that were attached, or raise the limit (ulimit -n)",
+            "the process that shared the memory cannot send it now: the system has too many file "
+            "descriptors on their way",
+            "attach again",
         )
+    if flags & socket.MSG_CTRUNC:
+        raise _failed("this process has no file descriptor left for what was shared", _RELEASE)
     if code != _ANSWER_SENT or flags & socket.MSG_TRUNC:
         raise _damaged()
 
@@ -955,9 +986,16 @@ def _built_stream(schema: str, files: CapsuleType, device_type: int) -> ArrayStr
     import socket
 
     type_ = _core._schema_of_parts(_schema_of(schema))
-    connection = socket.socket(fileno=_core._take_file(files, 0))
+    _require(type(device_type) is int)
+    place = DeviceType(device_type)
+    file = _core._take_file(files, 0)
+    try:
+        connection = socket.socket(fileno=file)
+    except OSError as error:  # no socket
+        os.close(file)
+        raise ValueError from error
     connection.settimeout(None)  # a batch may take long
-    return _core.array_stream(_Batches(connection), schema=type_, device_type=device_type)
+    return _core.array_stream(_Batches(connection), schema=type_, device_type=place)
 
 
 def _made(kind: str, schema: str, numbers: list[Any], memories: tuple[Any, ...]) -> Any:

@@ -133,9 +133,10 @@ def _opened(mapping: _Mapping, writable: bool) -> tuple[File, bool, int]:
     the file anew.
     """
     _seal(mapping)
-    file = _descriptor(mapping, os.O_RDWR) if writable else None
+    file = _descriptor(mapping, os.O_RDWR) if writable and _admits_writes(mapping) else None
     is_writable = file is not None
-    file = file or _descriptor(mapping, os.O_RDONLY)
+    if file is None:
+        file = _descriptor(mapping, os.O_RDONLY)
     if file is None:
         raise NotSafe(f"is in {mapping.name}, which this process cannot open")
     state = os.fstat(file)
@@ -147,6 +148,16 @@ def _opened(mapping: _Mapping, writable: bool) -> tuple[File, bool, int]:
                 f"is in {mapping.name}, to which others could write ({error.strerror})"
             ) from None
     return file, is_writable, state.st_size
+
+
+def _admits_writes(mapping: _Mapping) -> bool:
+    """Whether a seal does not forbid new writable mappings."""
+    import fcntl
+
+    file = _descriptor(mapping, os.O_RDONLY)
+    # F_SEAL_FUTURE_WRITE of Linux, which CPython does not name.
+    forbidden = fcntl.F_SEAL_WRITE | 0x10
+    return file is not None and not fcntl.fcntl(file, fcntl.F_GET_SEALS) & forbidden
 
 
 def _seal(mapping: _Mapping) -> None:
@@ -177,13 +188,20 @@ def _descriptor(mapping: _Mapping, mode: int) -> File | None:
     """
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # closed meanwhile, or not of this mode
-            if _is_of(mapping, os.fstat(int(name))):
+            if _is_of(mapping, os.fstat(int(name))) and not _is_path(int(name)):
                 return _opened_as(mapping, int(name), f"/proc/self/fd/{name}", mode)
     with contextlib.suppress(OSError):
         return _opened_as(
             mapping, -1, f"/proc/self/map_files/{mapping.begin:x}-{mapping.end:x}", mode
         )
     return None
+
+
+def _is_path(file: int) -> bool:
+    """Whether the descriptor is good for its path only."""
+    import fcntl
+
+    return bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_PATH)
 
 
 def _opened_as(mapping: _Mapping, number: int, path: str, mode: int) -> File:

@@ -5,7 +5,8 @@
  * long as the connection of a consumer is open. So what was opened keeps a
  * descriptor of the connection, and closes it last: memory is given back once
  * the consumer's work on it is done, as all device memory is
- * (order/device_owner.h).
+ * (order/device_owner.h). A forked child closes its copies of the connections:
+ * it has no devices. One lock, for the list of what was opened.
  */
 #ifndef AD_SHARE_DEVICE_MEMORY_H
 #define AD_SHARE_DEVICE_MEMORY_H
@@ -17,7 +18,8 @@
 
 /* The allocation in which `pointer` lies, for other processes. out->file is
  * the caller's to close. AD_ERR_EXCHANGE, "share", if no other process can
- * open it. */
+ * open it, or if it was opened here: its producer would not keep it for a third
+ * process. */
 AD_MUST_CHECK ad_status ad_device_memory_export(ad_device device,
                                                 const void *pointer,
                                                 ad_ipc_memory *out,
@@ -30,7 +32,8 @@ AD_MUST_CHECK ad_status ad_sync_export(ad_sync *sync, ad_owner **keep,
                                        ad_ipc_event *out, ad_error *err);
 
 /* The device of this process that has the UUID. AD_ERR_EXCHANGE, "device", if
- * this process does not see it. */
+ * this process does not see it; "share", if memory of the type is never
+ * exported. */
 AD_MUST_CHECK ad_status
 ad_device_of_uuid(int32_t type, const unsigned char uuid[AD_UUID_SIZE],
                   ad_device *out, ad_error *err);

@@ -162,7 +162,8 @@ map(int file, size_t nbytes, bool is_writable, int connection,
 }
 
 /* Pages are taken as they are written, as malloc() takes them. A process that
- * got the file for reading cannot open it for writing, unless it is root's. */
+ * got the file for reading does not open it for writing by mistake: it would
+ * have to change the permissions first. */
 static int
 set_size(int file, size_t nbytes)
 {

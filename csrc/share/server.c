@@ -23,8 +23,9 @@ struct ad_published {
     ad_owner base; /* references: the user's, each connection's, and that of
                       being open */
     unsigned char token[AD_TOKEN_SIZE];
-    int64_t uses; /* guarded by `lock`, like the next three */
+    int64_t uses; /* guarded by `lock`, like the next four */
     bool is_open;
+    bool is_closed; /* by the user, not by its last use */
     struct ad_published *_Atomic next;
     struct ad_published *_Atomic *link;
     _Atomic int64_t n_connections; /* changed under `lock` */
@@ -110,6 +111,19 @@ close_locked(ad_published *self)
     bool was_open = self->is_open;
     self->is_open = false;
     return was_open;
+}
+
+/* Gives a use back that take() has taken. The connection keeps its
+ * reference. */
+static void
+give_use_back(ad_published *self)
+{
+    pthread_mutex_lock(&lock);
+    if (self->uses >= 0 && self->uses++ == 0 && !self->is_closed) {
+        self->is_open = true;
+        ad_owner_ref(&self->base);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 /* The owner, which is then the caller's to release, if nobody uses the memory
@@ -264,11 +278,15 @@ answer(connection *it)
         return false;
     }
     server.n_silent--;
-    bool is_sent = send_all(it->fd, it->to);
+    if (!send_all(it->fd, it->to)) {
+        give_use_back(it->to);
+        send_code(it->fd, AD_ANSWER_BUSY);
+        return false;
+    }
     if (it->to->uses == 0) { /* of this thread alone by now */
         close_files_of(it->to);
     }
-    return is_sent;
+    return true;
 }
 
 static bool
@@ -446,10 +464,11 @@ start_locked(ad_error *err)
     code = code == 0 ? ad_thread_start(serve, NULL, NULL) : code;
     if (code != 0) {
         close_server();
-        return ad_fail(err, AD_ERR_EXCHANGE, "share",
-                       code == EMFILE ? "raise the limit (ulimit -n)" : NULL,
-                       "the thread that shares memory cannot start: %s",
-                       strerror(code));
+        return ad_fail(
+            err, AD_ERR_EXCHANGE, "share",
+            code == EMFILE || code == ENFILE ? "raise the limit (ulimit -n)"
+                                             : NULL,
+            "the thread that shares memory cannot start: %s", strerror(code));
     }
     server.is_started = true;
     return AD_OK;
@@ -534,6 +553,7 @@ ad_published_close(ad_published *self)
     }
     pthread_mutex_lock(&lock);
     bool was_open = close_locked(self);
+    self->is_closed = true;
     ad_owner *owner = end_locked(self);
     pthread_mutex_unlock(&lock);
     ad_owner_unref(owner);

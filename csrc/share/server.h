@@ -32,6 +32,7 @@ typedef enum ad_answer {
     AD_ANSWER_SENT = 1,    /* the message and the descriptors follow */
     AD_ANSWER_UNKNOWN = 2, /* no such token, or no more */
     AD_ANSWER_FULL = 3,    /* the server has no descriptor left */
+    AD_ANSWER_BUSY = 4,    /* the system sends no more at the moment */
 } ad_answer;
 
 typedef struct ad_published ad_published;

@@ -604,12 +604,14 @@ ad_engine_memory_file(const void *pointer, int *file, uint64_t *offset,
     return status;
 }
 
-/* Whether all the pages exist: no access to them can fault. */
+/* Whether all the pages exist, and stay: no access to them can fault. */
 static bool
 has_pages(int file, uint64_t offset, size_t nbytes)
 {
     struct stat found;
-    return fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
+    int seals = fcntl(file, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
+           fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
            offset % PAGE == 0 && nbytes > 0 &&
            offset <= (uint64_t)found.st_size &&
            nbytes <= (uint64_t)found.st_size - offset;

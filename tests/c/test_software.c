@@ -556,8 +556,9 @@ test_mapped_file(void)
     enum {
         PAGE = 4096
     };
-    int file = memfd_create("mapped", MFD_CLOEXEC);
-    CHECK(file >= 0 && ftruncate(file, 3 * PAGE) == 0);
+    int file = memfd_create("mapped", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(file >= 0 && ftruncate(file, 3 * PAGE) == 0 &&
+          fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
     char *pinned;
     CHECK_INT(ad_engine_map(1, file, PAGE, PAGE + 1, AD_ENGINE_PINNED, NULL,
                             (void **)&pinned),
@@ -589,8 +590,11 @@ test_files_that_cannot_be_mapped(void)
     enum {
         PAGE = 4096
     };
-    int file = memfd_create("short", MFD_CLOEXEC);
-    CHECK(file >= 0 && ftruncate(file, 2 * PAGE) == 0);
+    int file = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(file >= 0 && ftruncate(file, 2 * PAGE) == 0 &&
+          fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    int shrinks = memfd_create("unsealed", MFD_CLOEXEC);
+    CHECK(shrinks >= 0 && ftruncate(shrinks, 2 * PAGE) == 0);
     int read_only = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     int no_file = open("/dev/zero", O_RDWR | O_CLOEXEC);
     const struct {
@@ -603,6 +607,7 @@ test_files_that_cannot_be_mapped(void)
     } all[] = {
         {9, file, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_DEVICE},
         {0, -1, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
+        {0, shrinks, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
         {0, no_file, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
         {0, read_only, 0, PAGE, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},
         {0, file, 0, 0, AD_ENGINE_DEVICE, AD_ENGINE_INVALID_VALUE},

@@ -243,6 +243,21 @@ def test_copy_between_runtimes_via_host(device, opencl):
 # --- order and lifetime -------------------------------------------------------------------------
 
 
+def test_own_memory_is_released_after_the_work_on_a_view_of_it(device):
+    """Memory of arrowdev's is not freed in the order of the stream that the view names."""
+    for _ in range(20):
+        memory = ad.tensor(np.arange(24.0).reshape(4, 6)).to(HERE)
+        queue = device.queue()
+        queue.hold()
+        view = ad.Tensor.from_pointer(
+            memory.data_ptr, (4, 6), "float64", HERE, owner=memory, stream=queue
+        )
+        copy = ad.tensor(view[:, ::2], copy=True)
+        queue.release()
+        del memory, view, copy
+    device.synchronize()  # raises if work has touched memory that was freed
+
+
 def test_copy_waits_for_data(device):
     queue = device.queue()
     queue.hold()

@@ -1,6 +1,7 @@
 """share() and attach(): arrays in other processes of this machine."""
 
 import contextlib
+import errno
 import fcntl
 import gc
 import json
@@ -310,6 +311,43 @@ def test_process_that_has_ended():
     text = run("print(ad.share(np.arange(3)))").decode().strip()
     with pytest.raises(ad.ExchangeError, match="has ended"):
         ad.attach(text)
+
+
+def test_attempt_that_was_not_answered_does_not_count():
+    code = "s = ad.share(np.arange(3), uses=1); print(s)"
+    with process(code) as child:
+        name, token = _share._parsed(child.line)
+        os.kill(child.pid, signal.SIGSTOP)
+        with _share._connected(name) as connection:
+            connection.send(token)
+        os.kill(child.pid, signal.SIGCONT)
+        assert ad.attach(child.line).tolist() == [0, 1, 2]
+        with pytest.raises(ad.ExchangeError, match="nothing is shared"):
+            ad.attach(child.line)
+
+
+def test_system_that_sends_no_more(monkeypatch):
+    monkeypatch.setattr(_share, "_answer", lambda *_: (bytes([_share._ANSWER_BUSY]), None, 0, 0))
+    with pytest.raises(ad.ExchangeError, match="on their way") as info:
+        ad.attach(ad.share(b"abc"))
+    assert info.value.reason == "share" and info.value.hint == "attach again"
+
+
+def test_system_without_proc_cannot_attach(monkeypatch):
+    shared = ad.share(b"abc")
+
+    def fail(pid):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(_share, "_network_of", fail)
+    with pytest.raises(ad.ExchangeError, match="what machine this is") as info:
+        ad.attach(str(shared))
+    assert info.value.reason == "share" and "/proc" in info.value.hint
+
+
+def test_stream_without_a_device():
+    with pytest.raises(TypeError, match="pass device="):
+        ad.attach(ad.share(b"abc"), stream=1)
 
 
 def test_process_that_is_stopped(monkeypatch):
@@ -900,6 +938,65 @@ def test_streams_that_are_refused():
         ad.share(ad.array_stream([np.arange(3)]), uses=2)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_stream_that_fails_with_a_long_message(n):
+    """A character is not cut in two where the message ends."""
+
+    def batches():
+        yield np.arange(3)
+        raise ValueError("a" * n + "漢" * 1900 + "\ud800")
+
+    found = ad.attach(ad.share(ad.array_stream(batches())))
+    next(found)
+    with pytest.raises(ad.ExchangeError, match="ValueError: a"):
+        next(found)
+
+
+def test_stream_stays_if_it_cannot_be_shared(monkeypatch):
+    def fail(*arguments):
+        raise ad.ExchangeError("no")
+
+    stream = ad.array_stream([np.arange(3)])
+    monkeypatch.setattr(_share, "_published", fail)
+    before = descriptors()
+    with pytest.raises(ad.ExchangeError):
+        ad.share(stream)
+    assert descriptors() == before and next(stream).to_pylist() == [0, 1, 2]
+
+
+def test_stream_is_not_subject_to_the_default_timeout():
+    socket.setdefaulttimeout(0.05)
+    try:
+        shared = ad.share(ad.array_stream([np.arange(3)]))
+        time.sleep(0.2)
+        assert len(list(ad.attach(shared))) == 1
+    finally:
+        socket.setdefaulttimeout(None)
+
+
+@pytest.mark.parametrize("device_type", [None, 99, True, "1", -1])
+def test_stream_of_no_device(device_type):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    schema = _share._schema_text(ad.schema("int8"))
+    description = ["ArrayStream", False, [], schema, [], [], device_type]
+    with ours, theirs:
+        shared = _share._published(description, [theirs.fileno()], None, None, ())
+        with pytest.raises(ad.ExchangeError, match="damaged"):
+            ad.attach(shared)
+
+
+def test_stream_without_a_socket():
+    schema = _share._schema_text(ad.schema("int8"))
+    description = ["ArrayStream", False, [], schema, [], [], 1]
+    with open("/dev/null", "rb") as file:
+        shared = _share._published(description, [file.fileno()], None, None, ())
+        before = descriptors()
+        for _ in range(5):
+            with pytest.raises(ad.ExchangeError, match="damaged"):
+                ad.attach(shared)
+        wait_until(lambda: descriptors() == before)
+
+
 # --- full tables of descriptors ----------------------------------------------------------------
 
 
@@ -1028,3 +1125,15 @@ def test_multiprocessing(method):
     batches = [ad.record_batch({"a": np.arange(1000) + i}) for i in range(4)]
     with ad.sharing(), multiprocessing.get_context(method).Pool(2) as pool:
         assert pool.map(total, batches) == [(999 + i, True) for i in range(4)]
+
+
+def made(n):
+    return ad.array(np.arange(n))
+
+
+def test_forked_worker_does_not_share():
+    """What it returns would end with it."""
+    with ad.sharing(), multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        results = pool.map_async(made, range(3), chunksize=1).get(timeout=30)
+        assert [len(array) for array in results] == [0, 1, 2]
+        assert len(pickle.dumps(made(10_000))) < 300  # still on here

@@ -124,13 +124,50 @@ def test_copy(device):
     del value, shared
 
 
-def test_what_was_attached_to_is_passed_on(device):
-    value = numbers(device)
-    shared = ad.share(value)
-    code = ATTACH + "print(ad.share(x)) if 0 else None\nkept = ad.share(x)\nprint(kept)"
+def test_what_was_attached_to_is_not_passed_on(device):
+    """Its producer would not know of the third process. The first text can be passed on."""
+    with process(START + "x = ad.array(device.array([1, 2])); s = ad.share(x)\nprint(s)") as child:
+        found = ad.attach(child.line)
+        with pytest.raises(ad.ExchangeError, match="memory of another process") as info:
+            ad.share(found)
+        assert info.value.reason == "share" and "pass the text on" in info.value.hint
+        shared = ad.share(found, copy=True)
+        assert run(ATTACH + "print(x.to('cpu').to_pylist())", shared) == b"[1, 2]\n"
+        del found, info, shared
+        gc.collect()
+
+
+def test_copy_has_an_event_of_its_own(device):
+    """The elements that are apart are copied, after the work on them."""
+    queue = device.queue()
+    matrix = on_device(np.arange(24.0).reshape(4, 6))
+    queue = device.queue(1)
+    queue.hold()
+    pending = ad.Tensor.from_pointer(
+        matrix.data_ptr, (4, 6), "float64", "ext_dev:1", owner=matrix, stream=queue
+    )
+    shared = ad.share(pending[:, ::2])
+    assert shared.how == ("copied on the device, memory file",)
+    code = ATTACH + "print(x.is_ready()); sys.stdout.flush(); print(x.to('cpu').tolist())"
     with process(code, shared) as child:
-        assert run(ATTACH + "print(x.to('cpu').to_pylist())", child.line) == b"[0, 1, 2, 3]\n"
-    del value, shared
+        assert child.line == "False"
+        queue.release()
+        assert json.loads(child.stdout.readline()) == matrix[:, ::2].to("cpu").tolist()
+    with pytest.raises(ad.ExchangeError, match="not contiguous") as info:
+        ad.share(pending[:, ::2], copy=False)
+    assert info.value.reason == "copy"
+    del matrix, pending, shared, info
+
+
+def test_copies_are_as_what_was_shared(device):
+    array = numbers(device)
+    for copy in (None, True):
+        shared = ad.share(array, copy=copy, writable=True)
+        assert ad.attach(shared).to("cpu").to_pylist() == [0, 1, 2, 3]
+    buffer = ad.share(array.buffers[1], copy=True)
+    assert run(ATTACH + "print(type(x).__name__, x.nbytes)", buffer) == b"Buffer 32\n"
+    assert type(ad.attach(buffer)) is ad.Buffer
+    del array, shared, buffer
 
 
 @pytest.mark.parametrize("writable", [False, True])
@@ -253,6 +290,18 @@ def test_memory_is_released_when_the_consumer_is_killed(device):
             return device.live().allocations < before
 
         wait_until(is_released)
+
+
+def test_forked_child_of_a_consumer_keeps_nothing(device):
+    value = numbers(device)
+    shared = ad.share(value)
+    code = ATTACH + (
+        "import gc\nif os.fork() == 0:\n    sys.stdin.read(); os._exit(0)\n"
+        "del x; gc.collect(); device.synchronize(); print()"
+    )
+    with process(code, shared):
+        wait_until(lambda shared=shared: connections(shared) == 0)
+    del value, shared
 
 
 # --- streams and pickles -------------------------------------------------------------------------

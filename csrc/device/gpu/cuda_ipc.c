@@ -115,18 +115,24 @@ export_pool(ad_device device, void *pool, ad_ipc_memory *out, ad_error *err)
     return AD_OK;
 }
 
-/* Is all of the range memory of this handle? */
+static bool
+is_of_handle(uint64_t handle, const void *pointer)
+{
+    uint64_t found = 0;
+    bool is_there =
+        ad_cuda.handle_retain(&found, (void *)pointer) == AD_GPU_SUCCESS;
+    if (is_there) {
+        (void)ad_cuda.handle_release(found);
+    }
+    return is_there && found == handle;
+}
+
+/* Are both ends of the range memory of this handle? */
 static bool
 is_one_handle(uint64_t handle, const ad_ipc_memory *range)
 {
-    uint64_t last = 0;
-    bool is_there =
-        ad_cuda.handle_retain(&last, (char *)range->base + range->nbytes -
-                                         1) == AD_GPU_SUCCESS;
-    if (is_there) {
-        (void)ad_cuda.handle_release(last);
-    }
-    return is_there && last == handle;
+    return is_of_handle(handle, range->base) &&
+           is_of_handle(handle, (const char *)range->base + range->nbytes - 1);
 }
 
 static ad_status

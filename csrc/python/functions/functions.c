@@ -615,6 +615,7 @@ PyMethodDef ad_module_functions[] = {
     {"_device_of_uuid", ad_function_device_of_uuid, METH_VARARGS, NULL},
     {"_open_event", ad_function_open_event, METH_VARARGS, NULL},
     {"_open_memory", ad_function_open_memory, METH_VARARGS, NULL},
+    {"_is_readonly", ad_function_is_readonly, METH_O, NULL},
     {"_view_buffer", ad_function_view_buffer, METH_VARARGS, NULL},
     {"_publish", ad_function_publish, METH_VARARGS, NULL},
     {"_published_object", ad_function_published_object, METH_O, NULL},

@@ -84,6 +84,7 @@ PyObject *ad_function_device_uuid(PyObject *module, PyObject *object);
 PyObject *ad_function_device_of_uuid(PyObject *module, PyObject *args);
 PyObject *ad_function_open_event(PyObject *module, PyObject *args);
 PyObject *ad_function_open_memory(PyObject *module, PyObject *args);
+PyObject *ad_function_is_readonly(PyObject *module, PyObject *value);
 PyObject *ad_function_view_buffer(PyObject *module, PyObject *args);
 PyObject *ad_function_publish(PyObject *module, PyObject *args);
 PyObject *ad_function_published_object(PyObject *module, PyObject *token);

@@ -186,8 +186,9 @@ tensor_parts(ad_state *state, const ad_tensor *tensor)
                             ad_tensor_is_contiguous(tensor, 'F'))) {
         ad_tensor_share(tensor, &value);
     } else if (status == AD_OK) {
-        status = ad_tensor_copy_to(tensor, tensor->memory.device, NULL, 'C',
-                                   "its parts are contiguous", &value, &err);
+        status =
+            ad_tensor_copy_to(tensor, tensor->memory.device, NULL, 'C',
+                              "a pickle has contiguous memory", &value, &err);
     }
     if (status != AD_OK) {
         return ad_raise(state, &err);

@@ -594,7 +594,19 @@ ad_function_open_memory(PyObject *module, PyObject *args)
     return buffer;
 }
 
-/* (buffer, nbytes, is_writable): the first bytes of the same memory. */
+/* (value): whether its producer flagged the memory as read-only. */
+PyObject *
+ad_function_is_readonly(PyObject *module, PyObject *value)
+{
+    ad_state *state = ad_state_of_module(module);
+    if (!ad_is_array(state, value) && !ad_is_tensor(state, value)) {
+        return PyErr_Format(PyExc_TypeError, "no Array, Tensor or Buffer");
+    }
+    return PyBool_FromLong(ad_memory_of(value)->readonly);
+}
+
+/* (buffer, nbytes, is_writable): the first bytes of the same memory, flagged
+ * anew. */
 PyObject *
 ad_function_view_buffer(PyObject *module, PyObject *args)
 {
@@ -610,7 +622,7 @@ ad_function_view_buffer(PyObject *module, PyObject *args)
         return NULL;
     }
     ad_memory memory = tensor->memory; /* borrowed */
-    memory.readonly |= !is_writable;
+    memory.readonly = !is_writable;
     return ad_buffer_object_new(state, ad_tensor_address(tensor), 0, nbytes, 0,
                                 &memory);
 }

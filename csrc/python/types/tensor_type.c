@@ -323,21 +323,39 @@ check_pointer(const ad_tensor *tensor, ad_error *err)
                       ad_device_format(tensor->memory.device, said));
 }
 
-/* The pending work of an owner that is an Array, Tensor or Buffer on `device`,
- * or NULL. */
-static ad_sync *
-pending_on_owner(ad_state *state, PyObject *object, ad_device device)
+/* The memory of an owner that is an Array, Tensor or Buffer on `device`, or
+ * NULL. */
+static const ad_memory *
+memory_of_owner(ad_state *state, PyObject *object, ad_device device)
 {
-    ad_device where = device;
-    ad_sync *sync = NULL;
-    if (object != NULL && ad_is_array(state, object)) {
-        where = ad_array_of(object)->memory.device;
-        sync = ad_array_of(object)->memory.sync;
-    } else if (object != NULL && ad_is_tensor(state, object)) {
-        where = ad_tensor_of(object)->memory.device;
-        sync = ad_tensor_of(object)->memory.sync;
+    const ad_memory *memory = NULL;
+    if (object != NULL &&
+        (ad_is_array(state, object) || ad_is_tensor(state, object))) {
+        memory = ad_memory_of(object);
     }
-    return ad_device_equal(where, device) ? sync : NULL;
+    return memory != NULL && ad_device_equal(memory->device, device) ? memory
+                                                                     : NULL;
+}
+
+/* The owner of memory that `object` keeps. Memory of arrowdev's own objects is
+ * released in an order of its own, and not in that of the stream. */
+static ad_status
+make_owner(PyObject *object, const ad_memory *known,
+           const ad_stream_ref *producer, ad_memory *out, ad_error *err)
+{
+    if (known != NULL) {
+        out->owner = ad_owner_ref(known->owner);
+        return ad_stream_is_given(producer)
+                   ? ad_owner_record_stream(out->owner, producer, err)
+                   : AD_OK;
+    }
+    out->owner = ad_py_owner_new(object);
+    if (out->owner == NULL) {
+        PyErr_Clear();
+        return ad_fail_memory(err, sizeof(ad_owner));
+    }
+    return ad_device_owner_new(out->owner, (ad_context){out->device, NULL},
+                               producer, &out->owner, err);
 }
 
 /* Attach the owner of the memory, and the work that may be pending on the
@@ -346,31 +364,25 @@ static int
 attach_owner(ad_state *state, PyObject *object, PyObject *stream,
              ad_tensor *tensor)
 {
-    ad_context context = {tensor->memory.device, NULL};
+    ad_memory *memory = &tensor->memory;
+    const ad_memory *known = memory_of_owner(state, object, memory->device);
     ad_stream_ref producer;
     bool no_sync;
     ad_error err;
-    if (ad_read_stream(state, stream, tensor->memory.device, &no_sync,
-                       &producer) < 0) {
+    if (ad_read_stream(state, stream, memory->device, &no_sync, &producer) <
+        0) {
         return -1;
     }
-    if (!ad_is_none(object)) {
-        tensor->memory.owner = ad_py_owner_new(object);
+    if (ad_is_none(stream) && known != NULL) {
+        memory->sync = ad_sync_ref(known->sync);
     }
-    if (ad_is_none(stream)) {
-        tensor->memory.sync = ad_sync_ref(
-            pending_on_owner(state, object, tensor->memory.device));
-    }
-    ad_status status = ad_is_none(object) || tensor->memory.owner != NULL
-                           ? check_pointer(tensor, &err)
-                           : ad_fail_memory(&err, sizeof(ad_owner));
+    ad_status status = check_pointer(tensor, &err);
     if (status == AD_OK && ad_stream_is_given(&producer) &&
-        tensor->memory.device.type != ARROW_DEVICE_CPU) {
-        status = ad_sync_pending(&producer, &tensor->memory.sync, &err);
+        memory->device.type != ARROW_DEVICE_CPU) {
+        status = ad_sync_pending(&producer, &memory->sync, &err);
     }
-    if (status == AD_OK && tensor->memory.owner != NULL) {
-        status = ad_device_owner_new(tensor->memory.owner, context, &producer,
-                                     &tensor->memory.owner, &err);
+    if (status == AD_OK && !ad_is_none(object)) {
+        status = make_owner(object, known, &producer, memory, &err);
     }
     ad_stream_ref_clear(&producer);
     return ad_raise_status(state, status, &err);
