@@ -396,12 +396,12 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize("kind", [arrowdev_pool, allocated])
+@pytest.mark.parametrize("kind", [arrowdev_pool, allocated, mapped])
 def test_what_was_attached_to_is_not_passed_on(kind):
-    """The driver exports only memory of its own process; virtual memory it does."""
+    """Its producer would not know of a third process, even where the driver exports it."""
     with kind() as value:
         said = run(ATTACH + REFUSED.format("ad.share(x)"), ad.share(value)).decode()
-        assert said.startswith("share ") and "of another process" in said
+        assert said.startswith("share ") and "memory of another process" in said
         del value
         gc.collect()
 
@@ -524,6 +524,17 @@ def test_missing_descriptor(kind):
         description[6][2][0][1] = -1
         with pytest.raises(ad.ExchangeError, match="descriptor is missing"):
             opened(child.line, description, *sent)
+
+
+@pytest.mark.parametrize("type_", [ad.DeviceType.CUDA_HOST, ad.DeviceType.CUDA_MANAGED])
+def test_lies_about_the_type_of_device(type_):
+    """The host would read memory of the device."""
+    with process(START + MAKE["pool"] + SHARE) as child:
+        description, *sent = described(child.line)
+        description[6][0] = int(type_)
+        with pytest.raises(ad.ExchangeError, match="never shared") as info:
+            opened(child.line, description, *sent)
+        assert info.value.reason == "share"
 
 
 def test_descriptor_too_many():

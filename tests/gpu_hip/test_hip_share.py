@@ -254,10 +254,10 @@ def test_older_version_without_events(standin, tmp_path, function):
 
 @each_kind
 def test_what_was_attached_to_is_not_passed_on(kind):
-    """HIP names only its own memory."""
+    """Its producer would not know of a third process; and HIP names only its own memory."""
     shared = ad.share(KINDS[kind]())
     said = run(ATTACH + REFUSED.format("ad.share(x)"), shared).decode()
-    assert said.startswith("share ") and "that of another process" in said
+    assert said.startswith("share ") and "memory of another process" in said
 
 
 def test_consumer_with_an_old_version(standin):
