@@ -1,4 +1,4 @@
-"""Dask over ucxx, which carries frames of host memory. Needs distributed-ucxx: 200 MB of wheels."""
+"""Dask over ucxx, which carries frames of host memory. distributed-ucxx is 200 MB of wheels."""
 
 import subprocess
 import sys
