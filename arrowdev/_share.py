@@ -354,8 +354,9 @@ def _share_on_device(
         import_ = _core.array if isinstance(value, Array) else _core.tensor
         value = import_(value, copy=True)  # a Tensor of a Buffer
     schema, numbers, buffers = _parts_on_device(value)
-    block = buffers[0] if name != "Array" else None
-    if block is not None and block.nbytes and block.data_ptr != value.data_ptr:
+    block = None if isinstance(value, Array) else buffers[0]
+    address = None if isinstance(value, Array) else value.data_ptr
+    if block is not None and block.nbytes and block.data_ptr != address:
         is_copied = True
         if copy is False:
             raise exchange_error(
