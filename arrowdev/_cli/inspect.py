@@ -412,7 +412,7 @@ def protocols(obj):
 
 def ways_to_others(obj, found):
     """Return how share() would hand memory of a device to another process; [] for other memory."""
-    if not any(not name.endswith(("schema__", "stream__", "api__")) for name in found):
+    if all(name.endswith(("schema__", "stream__", "api__")) for name in found):
         return []
     try:
         return list(_share.ways(obj))

@@ -139,7 +139,6 @@ def test_what_was_attached_to_is_not_passed_on(device):
 
 def test_copy_has_an_event_of_its_own(device):
     """The elements that are apart are copied, after the work on them."""
-    queue = device.queue()
     matrix = on_device(np.arange(24.0).reshape(4, 6))
     queue = device.queue(1)
     queue.hold()

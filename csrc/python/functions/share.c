@@ -440,6 +440,17 @@ ad_function_export_memory(PyObject *module, PyObject *buffer)
         (Py_ssize_t)AD_IPC_BYTES, capsule_of_file(memory.file));
 }
 
+/* The memory of an Array, Tensor or Buffer, or NULL with TypeError. */
+static const ad_memory *
+any_memory(ad_state *state, PyObject *value)
+{
+    if (!ad_is_array(state, value) && !ad_is_tensor(state, value)) {
+        PyErr_SetString(PyExc_TypeError, "no Array, Tensor or Buffer");
+        return NULL;
+    }
+    return ad_memory_of(value);
+}
+
 /* (value): None if the work on its memory is done. Else the bytes of an event
  * behind that work, a capsule with a descriptor or None, and a capsule that
  * keeps the event. */
@@ -450,11 +461,11 @@ ad_function_export_event(PyObject *module, PyObject *value)
     ad_ipc_event event;
     ad_owner *keep;
     ad_error err;
-    if (!ad_is_array(state, value) && !ad_is_tensor(state, value)) {
-        return PyErr_Format(PyExc_TypeError, "no Array, Tensor or Buffer");
+    const ad_memory *memory = any_memory(state, value);
+    if (memory == NULL) {
+        return NULL;
     }
-    if (ad_sync_export(ad_memory_of(value)->sync, &keep, &event, &err) !=
-        AD_OK) {
+    if (ad_sync_export(memory->sync, &keep, &event, &err) != AD_OK) {
         return ad_raise(state, &err);
     }
     if (keep == NULL) {
@@ -598,11 +609,8 @@ ad_function_open_memory(PyObject *module, PyObject *args)
 PyObject *
 ad_function_is_readonly(PyObject *module, PyObject *value)
 {
-    ad_state *state = ad_state_of_module(module);
-    if (!ad_is_array(state, value) && !ad_is_tensor(state, value)) {
-        return PyErr_Format(PyExc_TypeError, "no Array, Tensor or Buffer");
-    }
-    return PyBool_FromLong(ad_memory_of(value)->readonly);
+    const ad_memory *memory = any_memory(ad_state_of_module(module), value);
+    return memory != NULL ? PyBool_FromLong(memory->readonly) : NULL;
 }
 
 /* (buffer, nbytes, is_writable): the first bytes of the same memory, flagged
