@@ -55,6 +55,8 @@ class DeviceType(enum.IntEnum):
     ONEAPI = 14
     WEBGPU = 15
     HEXAGON = 16
+    MAIA = 17
+    TRAINIUM = 18
 
 class ExchangeError(BufferError):
     reason: str | None

@@ -225,7 +225,8 @@ def check_memory(report: Report, schema: ArrowSchema, array: Any) -> bool:
 def check_device(report: Report, struct: Any) -> None:
     """Check the members of a device array other than its array."""
     type_ = struct.device_type
-    report.hold("device.type", type_ in _host_read.DEVICE_TYPES, f"device_type is {type_}")
+    is_defined = type_ in _host_read.DEVICE_TYPES and type_ not in _host_read.NOT_IN_ARROW
+    report.hold("device.type", is_defined, f"device_type is {type_}")
     if type_ == 1:
         report.hold("device.id", struct.device_id == -1, f"device_id is {struct.device_id}")
     if type_ in _host_read.WITHOUT_EVENTS:

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 DEVICE_TYPES = {type.value: type.name for type in DeviceType}
 
+# DLPack names them, Arrow does not.
+NOT_IN_ARROW = frozenset({DeviceType.MAIA, DeviceType.TRAINIUM})
+
 # Device types whose `sync_event` should always be NULL.
-WITHOUT_EVENTS = frozenset({DeviceType.CPU, DeviceType.VPI, DeviceType.WEBGPU, DeviceType.HEXAGON})
+WITHOUT_EVENTS = NOT_IN_ARROW | {
+    *(DeviceType.CPU, DeviceType.VPI, DeviceType.WEBGPU, DeviceType.HEXAGON)
+}
 
 FLAGS = {1: "DICTIONARY_ORDERED", 2: "NULLABLE", 4: "MAP_KEYS_SORTED"}
 

@@ -19,7 +19,7 @@ torch = Peer("torch")
 
 np = pytest.importorskip("numpy")
 
-# The table "Device types" of the specification.
+# The table "Device types" of the specification, and the two that DLPack alone names.
 TYPES = {
     "CPU": 1,
     "CUDA": 2,
@@ -35,6 +35,8 @@ TYPES = {
     "ONEAPI": 14,
     "WEBGPU": 15,
     "HEXAGON": 16,
+    "MAIA": 17,
+    "TRAINIUM": 18,
 }
 
 
@@ -99,7 +101,7 @@ def test_unknown_types_are_plain_ints():
     device = ad.device((99, 3))
     assert type(device.type) is int and device.type == 99
     assert device.name == "device(99):3"
-    assert type(ad.device((17, 0)).type) is int
+    assert type(ad.device((19, 0)).type) is int
 
 
 def test_index_objects():

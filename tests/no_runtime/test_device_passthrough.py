@@ -438,6 +438,8 @@ NO_EVENTS = [
     ad.DeviceType.VPI,
     ad.DeviceType.WEBGPU,
     ad.DeviceType.HEXAGON,
+    ad.DeviceType.MAIA,
+    ad.DeviceType.TRAINIUM,
 ]
 
 

@@ -27,6 +27,12 @@ EVENT = ctypes.create_string_buffer(64)
 FOREIGN = ["VULKAN", "METAL", "VPI", "WEBGPU", "HEXAGON", "CUDA", "CUDA_HOST", "ROCM"]
 
 
+@pytest.mark.parametrize("type", _host_read.NOT_IN_ARROW, ids=str)
+def test_type_that_only_dlpack_names(type):
+    report = check_producer(lambda: broken.on_foreign_device(type, sync_event=None))
+    assert [finding.rule for finding in report.findings] == ["device.type"]
+
+
 @pytest.mark.parametrize("name", FOREIGN)
 def test_device_without_a_runtime(name):
     """What no runtime of this machine can read is not the producer's fault."""

@@ -322,7 +322,7 @@ make_enum(PyObject *module)
     );
     PyObject *doc = PyUnicode_FromString(
         "Device types with the values of the specification, which DLPack "
-        "shares.\n\n"
+        "shares. DLPack alone names MAIA and TRAINIUM.\n\n"
         "Source: specification, \"ArrowDeviceType\".");
     if (int_enum != NULL && keywords != NULL && args != NULL && doc != NULL) {
         result = PyObject_Call(int_enum, args, keywords);
