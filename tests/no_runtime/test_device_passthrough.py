@@ -37,7 +37,7 @@ FORBIDDEN = libc.mmap(None, 1 << 20, PROT_NONE, MAP_PRIVATE_ANONYMOUS, -1, 0)
 BITMAP, DATA, MORE, EVENT = (FORBIDDEN + (i << 16) for i in range(1, 5))
 
 CPU = 1
-DEVICES = [type for type in ad.DeviceType if type != CPU] + [17, 99, -5, (1 << 31) - 1]
+DEVICES = [type for type in ad.DeviceType if type != CPU] + [19, 99, -5, (1 << 31) - 1]
 CUDA_FAMILY = (ad.DeviceType.CUDA, ad.DeviceType.CUDA_HOST, ad.DeviceType.CUDA_MANAGED)
 HANDLES = ("OPENCL", "VULKAN", "METAL", "WEBGPU")
 
