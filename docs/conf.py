@@ -11,12 +11,32 @@ author = "the arrowdev authors"
 html_show_copyright = False
 version = release = arrowdev.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+REPOSITORY = "https://github.com/arrowdev/arrowdev"
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
 exclude_patterns = ["_build"]
+smartquotes = False  # 'fill' is what to type
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_title = f"arrowdev {release}"
+html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["arrowdev.css"]
+html_theme_options = {
+    "source_repository": REPOSITORY,
+    "source_branch": "main",
+    "source_directory": "docs/",
+    "footer_icons": [{"name": "GitHub", "url": REPOSITORY, "html": "GitHub", "class": ""}],
+}
+copybutton_prompt_text = r">>> |\.\.\. |[$#] "
+copybutton_prompt_is_regexp = True
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
