@@ -3,7 +3,8 @@
 Environment variables, for developers and CI:
 
 ARROWDEV_WERROR=1             all warnings, as errors
-ARROWDEV_SANITIZE=address,... build with -fsanitize=address,...
+ARROWDEV_SANITIZE=address,... build with -fsanitize=address,... and with debug text
+ARROWDEV_DEBUG=1              with the debug text that gdb and valgrind read (-g)
 """
 
 import os
@@ -15,9 +16,16 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+
+def is_set(name):
+    return os.environ.get(name, "0") not in ("", "0")
+
+
 FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-O2", "-fno-plt", "-Wall"]
+# CPython's own flags may ask for debug text, which is three quarters of such an extension.
+FLAGS += ["-g" if is_set("ARROWDEV_DEBUG") else "-g0"]
 LINK_FLAGS = []
-if os.environ.get("ARROWDEV_WERROR", "0") not in ("", "0"):
+if is_set("ARROWDEV_WERROR"):
     FLAGS += ["-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
 SANITIZE = os.environ.get("ARROWDEV_SANITIZE", "")
 if SANITIZE:

@@ -4,7 +4,8 @@
 
 Callgrind counts 100 executions of a path after 100 others. A source counts if an instruction of
 it was executed in arrowdev's extension, on any thread. CUDA is the stand-in driver of
-tests/fakedriver, a library of its own. Needs an in-place build, valgrind and a C compiler.
+tests/fakedriver, a library of its own. Needs valgrind, a C compiler, and an
+in-place build with ARROWDEV_DEBUG=1, which names the sources.
 """
 
 import gc
@@ -90,7 +91,10 @@ def files_of(name):
             raise SystemExit(done.stderr)
         text = Path(folder, "out.2").read_text(encoding="utf-8")  # between the two marks
     sources = (path for library, path in executed_files(text) if "/_core." in library)
-    return sorted({match[1] for path in sources if (match := re.search(r"csrc/(.*\.c)$", path))})
+    files = {match[1] for path in sources if (match := re.search(r"csrc/(.*\.c)$", path))}
+    if not files:
+        raise SystemExit("the extension names no sources: build it with ARROWDEV_DEBUG=1")
+    return sorted(files)
 
 
 def main(names):

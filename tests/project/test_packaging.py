@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tarfile
 import zipfile
 
 import pytest
+import setuptools
 
 import arrowdev
 import compiler
@@ -48,6 +50,37 @@ def test_index_page_has_absolute_links_only():
     assert pictures and all("/raw/main/" in link for link in pictures)
 
 
+@pytest.mark.parametrize(
+    ("variable", "debug"), [(None, "-g0"), ("ARROWDEV_DEBUG", "-g"), ("ARROWDEV_SANITIZE", "-g")]
+)
+def test_debug_text_is_there_where_it_is_asked_for(variable, debug, monkeypatch):
+    """The flags of CPython's own build, which may have -g, come before these."""
+    made = []
+    for name in ("ARROWDEV_DEBUG", "ARROWDEV_SANITIZE"):
+        monkeypatch.delenv(name, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setattr(setuptools, "setup", lambda **options: made.extend(options["ext_modules"]))
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    assert len(made) == 2
+    for extension in made:
+        flags = [flag for flag in extension.extra_compile_args if flag.startswith("-g")]
+        assert flags[-1] == debug
+
+
+def check_sections(wheel, folder):
+    """Debug text is left out; names of functions are not, for backtraces."""
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed")
+    zipfile.ZipFile(wheel).extractall(folder)
+    extensions = sorted(map(str, folder.rglob("*.so")))
+    assert len(extensions) == 2
+    for extension in extensions:
+        sections = compiler.run(["readelf", "-SW", extension]).stdout
+        assert ".text" in sections and ".symtab" in sections and ".debug_" not in sections
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_wheel_runs_without_a_compiler(tmp_path):
@@ -59,6 +92,7 @@ def test_wheel_runs_without_a_compiler(tmp_path):
     stubs = {"arrowdev/_core.pyi", "arrowdev/testing/_device.pyi"}
     assert {"arrowdev/py.typed", *stubs} <= set(names)
     assert [name for name in names if not name.startswith(("arrowdev/", "arrowdev-"))] == []
+    check_sections(wheel, tmp_path / "unpacked")
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", bare], check=True)
 
