@@ -6,7 +6,7 @@ import pathlib
 from arrowdev._cli.terminal import OutputError
 from arrowdev._core import _shown
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --faint: #59636e; --line: #d1d9e0;
   --back: #fff; --raised: #f6f8fa; --good: #1a7f37; --bad: #c0303c; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --faint: #9198a1; --line: #3d444d;
@@ -86,23 +86,32 @@ def table(rows, head=(), kind=""):
 
 
 def document(title, parts, report):
-    """Return the page; `report` is the text that the button copies."""
+    """Return a page of parts; `report` is the text that the button copies."""
     body = "\n".join(parts)
+    return skeleton(
+        title,
+        STYLE,
+        f"""<h1>{escaped(title)}</h1>
+{body}
+<h2>As text</h2>
+<p><button id="copy" type="button">Copy for a bug report</button></p>
+<details><summary>Show it</summary><pre id="report">{escaped(report)}</pre></details>
+<script>{_SCRIPT}</script>""",
+    )
+
+
+def skeleton(title, style, body):
+    """Return a page with what goes into its body."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escaped(title)}</title>
-<style>{_STYLE}</style>
+<style>{style}</style>
 </head>
 <body>
-<h1>{escaped(title)}</h1>
 {body}
-<h2>As text</h2>
-<p><button id="copy" type="button">Copy for a bug report</button></p>
-<details><summary>Show it</summary><pre id="report">{escaped(report)}</pre></details>
-<script>{_SCRIPT}</script>
 </body>
 </html>
 """
