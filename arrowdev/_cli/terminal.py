@@ -12,7 +12,7 @@ _CODES = {"good": "32", "fair": "33", "bad": "31", "wrong": "1;31", "faint": "2"
 
 
 class OutputError(Exception):
-    """Standard output or a file cannot be written."""
+    """Standard output or a file cannot be written, or a file cannot be read."""
 
 
 def put(text):

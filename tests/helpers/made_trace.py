@@ -113,7 +113,26 @@ def with_a_race():
         second={"queue": "queue 2", "access": "read", "line": "app.py:12 in main"},
     )  # fmt: skip
     return made.whole(
-        pairs=[{"from": producer, "to": consumer, "exchanges": 1, "bytes": 8000}],
+        exchanges=[{"from": producer, "to": consumer, "count": 1, "bytes": 8000}],
+        copies=[
+            {
+                "why": "copy=True was asked for",
+                "device": "ext_dev:0",
+                "target": "ext_dev:0",
+                "count": 1,
+                "bytes": 8000,
+                "line": "app.py:14 in main",
+            }
+        ],
+        waits=[
+            {
+                "why": "the consumer reads on the host",
+                "device": "ext_dev:0",
+                "count": 1,
+                "ns": 3000,
+                "line": "app.py:12 in main",
+            }
+        ],
         advice=["1 copy of 8,000 bytes because copy=True was asked for"],
     )
 

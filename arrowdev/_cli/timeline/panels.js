@@ -28,7 +28,7 @@ function showHead(trace) {
   byId("command").textContent = command || "";
   byId("version").textContent = [
     other.arrowdev && `arrowdev ${textOf(other.arrowdev)}`,
-    isNumber(other.pid) && `process ${other.pid}`,
+    other.pid && [other.pid].flat().map((pid) => `process ${textOf(pid)}`).join(", "),
   ].filter(Boolean).join(", ");
   byId("facts").append(...facts(trace).map(([text, kind]) => element("li", text, { class: kind })));
 }
@@ -160,7 +160,8 @@ function showSummary(trace) {
   const advice = [summary.advice ?? []].flat().map(textOf).filter(Boolean);
   byId("advice").hidden = !advice.length;
   byId("advice").append(...advice.map((text) => element("p", text, { class: "wrap" })));
-  const parts = Object.entries(summary).filter(([name]) => name !== "advice");
+  const isAbove = new Set(["advice", "ns", "dropped", "refusals"]); // the top says it
+  const parts = Object.entries(summary).filter(([name]) => !isAbove.has(name));
   for (const [name, value] of parts) {
     const shown = summaryPart(value);
     if (!shown) continue;
@@ -169,25 +170,42 @@ function showSummary(trace) {
   }
 }
 
-const cellOf = (key, value) => element("td", valueText(key, value).split(" (")[0],
-  { class: isNumber(value) ? "number" : "wrap" });
-
-// Records and lists of records as tables, the rest as text; nothing for what is empty.
+// Lists of records as what they are about and their numbers; nothing for what is empty.
 function summaryPart(value) {
   if (Array.isArray(value) && value.some(isRecord)) {
-    const rows = value.filter(isRecord), keys = [...new Set(rows.flatMap(Object.keys))];
-    const head = keys.map((key) => element("th", key.replaceAll("_", " ")));
-    const body = rows.slice(0, 100).map((row) =>
-      element("tr", keys.map((key) => cellOf(key, row[key]))));
-    return element("div", element("table", [element("tr", head), ...body]), { class: "scroll" });
+    const entries = value.filter(isRecord).slice(0, 50).map(recordEntry);
+    if (value.length > entries.length) entries.push(element("li", `${value.length} in all`));
+    return element("ul", entries, { class: "records" });
   }
-  if (isRecord(value)) {
-    const rows = Object.entries(value).slice(0, 100).map(([key, one]) =>
-      element("tr", [element("th", key.replaceAll("_", " ")), cellOf(key, one)]));
-    return rows.length ? element("table", rows) : null;
+  if (isRecord(value)) return Object.keys(value).length ? recordEntry(value) : null;
+  const text = Array.isArray(value) ? value.map(textOf).join(", ") : textOf(value);
+  return text && text !== "0" ? element("p", text, { class: "wrap" }) : null;
+}
+
+function recordEntry(record) {
+  const rest = { ...record };
+  let title = "";
+  for (const [from, to] of [["from", "to"], ["device", "target"]]) {
+    if (title || !(from in rest) || !(to in rest)) continue;
+    title = `${textOf(rest[from])} \u2192 ${textOf(rest[to])}`;
+    delete rest[from];
+    delete rest[to];
   }
-  const text = textOf(Array.isArray(value) && !value.length ? "" : value);
-  return text ? element("p", valueText("", value), { class: "wrap" }) : null;
+  const key = title ? null : Object.keys(rest).find((name) => typeof rest[name] === "string");
+  if (key) [title] = [rest[key], delete rest[key]];
+  const numbers = Object.entries(rest).filter(([name]) => name !== "why" && name !== "line")
+    .map(([name, one]) => numberText(name, one)).filter(Boolean).join(", ");
+  const lines = [title, numbers, textOf(rest.why), textOf(rest.line)];
+  return element("li", lines.map((text, n) =>
+    text && element("div", text, { class: ["name", "", "", "code"][n] })).filter(Boolean));
+}
+
+function numberText(name, value) {
+  const label = name.replaceAll("_", " ");
+  if (name === "ns" && isNumber(value)) return durationText(value / 1000);
+  if (name === "bytes" && isNumber(value)) return bytesText(value).split(" (")[0];
+  if (name === "count" && isNumber(value)) return count(value, "time");
+  return `${label}: ${valueText(name, value)}`;
 }
 
 // --- search and tools ----------------------------------------------------------------

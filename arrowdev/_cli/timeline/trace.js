@@ -8,7 +8,7 @@ const KINDS_OF_FLOW = new Set(["event", "memory", "race"]);
 const LABELS = new Map(Object.entries({
   line: "Your line", message: "What happened", first: "First access", second: "Second access",
   why: "Why", from: "From", to: "To", protocol: "Protocol", type: "Type", shape: "Shape",
-  bytes: "Bytes", bandwidth: "Bandwidth", device: "Device", stream: "Stream",
+  bytes: "Bytes", bandwidth: "Bandwidth", device: "Device", target: "Target", stream: "Stream",
   address: "Address", allocation: "Allocation", dropped: "Dropped",
 }));
 

@@ -1,0 +1,94 @@
+"""Files of traces: read, and those of several processes put together."""
+
+import json
+import pathlib
+
+from arrowdev._cli.terminal import OutputError
+
+
+def read(names):
+    """Return the trace of a file, or that of several files on one axis; raise OutputError."""
+    traces = [_read(name) for name in names]
+    return traces[0] if len(traces) == 1 else merged(traces, names)
+
+
+def _read(name):
+    try:
+        found = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OutputError(str(error)) from error
+    except ValueError as error:
+        raise OutputError(f"{name} is not JSON: {error}") from error
+    if isinstance(found, list):  # which the format allows, too
+        found = {"traceEvents": found}
+    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+        raise OutputError(f"{name} is no trace: it has no list traceEvents")
+    return found
+
+
+def merged(traces, names):
+    """Return one trace of those of several processes of a machine, which have one clock."""
+    events, others = [], [_other(trace) for trace in traces]
+    starts = [other.get("start_ns") for other in others]
+    for name, start in zip(names, starts, strict=True):
+        if not isinstance(start, int):
+            raise OutputError(f"{name} does not say when it begins: otherData has no start_ns")
+    first = min(starts)
+    pids = {}
+    for number, (trace, other, start) in enumerate(zip(traces, others, starts, strict=True)):
+        shift = (start - first) / 1000
+        for event in filter(_is_event, trace["traceEvents"]):
+            pid = pids.setdefault((number, event.get("pid")), len(pids))
+            events.append(_moved(event, number, pid, other.get("pid"), shift))
+    dropped = sum(_number(other.get("dropped")) for other in others)
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {
+            **others[0],
+            "pid": [other.get("pid") for other in others],
+            "start_ns": first,
+            "dropped": dropped,
+            "summary": _summary([other.get("summary") for other in others]),
+        },
+    }
+
+
+def _other(trace):
+    other = trace.get("otherData")
+    return other if isinstance(other, dict) else {}
+
+
+def _is_event(event):
+    return isinstance(event, dict)
+
+
+def _number(value):
+    return value if isinstance(value, int) else 0
+
+
+def _moved(event, number, pid, process, shift):
+    """Return the event at its place among those of all processes."""
+    moved = event | {"pid": pid}
+    if event.get("ph") != "M" and isinstance(event.get("ts"), (int, float)):
+        moved["ts"] = event["ts"] + shift
+    if "id" in event:
+        moved["id"] = f"{number}: {event['id']}"
+    args = event.get("args")
+    if event.get("name") == "process_name" and isinstance(args, dict):
+        moved["args"] = args | {"name": f"{args.get('name')} (process {process})"}
+    elif event.get("name") == "process_sort_index":
+        moved["args"] = {"sort_index": pid}
+    return moved
+
+
+def _summary(summaries):
+    """Return the lists of all summaries, and the sums of their numbers."""
+    result = {}
+    for summary in summaries:
+        for key, value in summary.items() if isinstance(summary, dict) else ():
+            if isinstance(value, list):
+                result[key] = result.get(key, []) + value
+            elif isinstance(value, int):
+                result[key] = result.get(key, 0) + value
+    return result

@@ -1,0 +1,79 @@
+"""Files of traces that are read, and put together on one axis."""
+
+import json
+
+import made_trace
+import pytest
+
+from arrowdev._cli import trace_files
+from arrowdev._cli.terminal import OutputError
+
+
+def written(folder, name, content):
+    file = folder / name
+    file.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return str(file)
+
+
+def process(pid, start_ns):
+    made = made_trace.MadeTrace().name(0, "host", main="main thread").name(1, "cuda:0", s="stream")
+    made.slice((0, 0), 1, 2, "import", "import").slice((1, 0), 4, 1, "copy", "copy")
+    made.flow("event", 1, ((0, 0), 1), ((1, 0), 4))
+    trace = made.whole(copies=[{"count": pid}], refusals=2, ns=pid)
+    trace["otherData"] |= {"pid": pid, "start_ns": start_ns, "dropped": pid}
+    return trace
+
+
+def test_one_file_is_as_it_is(tmp_path):
+    trace = made_trace.with_a_race()
+    assert trace_files.read([written(tmp_path, "a.json", trace)]) == trace
+    events = trace["traceEvents"]
+    assert trace_files.read([written(tmp_path, "b.json", events)]) == {"traceEvents": events}
+
+
+def test_processes_are_beside_each_other_on_one_clock(tmp_path):
+    files = [
+        written(tmp_path, "a.json", process(41, 9_000_000)),
+        written(tmp_path, "b.json", process(42, 8_000_000)),
+    ]
+    trace = trace_files.read(files)
+    events = trace["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {
+        0: "host (process 41)",
+        1: "cuda:0 (process 41)",
+        2: "host (process 42)",
+        3: "cuda:0 (process 42)",
+    }
+    order = [e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"]
+    assert order == [0, 1, 2, 3]
+    times = {e["pid"]: e["ts"] - made_trace.ORIGIN for e in events if e["ph"] == "X"}
+    assert times == {0: 1001, 1: 1004, 2: 1, 3: 4}
+    flows = {(e["id"], e["pid"]) for e in events if e["ph"] in "sf"}
+    assert flows == {("0: 1", 0), ("0: 1", 1), ("1: 1", 2), ("1: 1", 3)}
+    other = trace["otherData"]
+    assert (other["pid"], other["dropped"]) == ([41, 42], 83)
+    assert other["summary"] == {"copies": [{"count": 41}, {"count": 42}], "refusals": 4, "ns": 83}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "bad.json is not JSON: Expecting"),
+        ('"text"', "bad.json is no trace: it has no list traceEvents"),
+        ({"traceEvents": 3}, "bad.json is no trace: it has no list traceEvents"),
+    ],
+)
+def test_file_that_is_no_trace_is_refused(tmp_path, content, message):
+    with pytest.raises(OutputError, match=message):
+        trace_files.read([written(tmp_path, "bad.json", content)])
+
+
+def test_file_that_is_missing_or_has_no_clock_is_refused(tmp_path):
+    missing = str(tmp_path / "missing.json")
+    with pytest.raises(OutputError, match=r"No such file or directory: .*missing\.json"):
+        trace_files.read([missing])
+    good = written(tmp_path, "good.json", process(1, 1))
+    bad = written(tmp_path, "bad.json", made_trace.with_a_race())
+    with pytest.raises(OutputError, match=r"bad\.json does not say when it begins"):
+        trace_files.read([good, bad])
