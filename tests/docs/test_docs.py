@@ -110,12 +110,18 @@ def test_example_runs(page, line, code, needs):
         test()
 
 
-SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.M | re.S)
+BLOCK_OF_SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.M | re.S)
 
 
 def sessions():
+    """(page, text) of each session: it begins with a block that imports, and others go on."""
     for page in PAGES:
-        for number, text in enumerate(SESSION.findall(page.read_text(encoding="utf-8")), 1):
+        texts = []
+        for block in BLOCK_OF_SESSION.findall(page.read_text(encoding="utf-8")):
+            if block.startswith(">>> import arrowdev") or not texts:
+                texts.append("")
+            texts[-1] += block
+        for number, text in enumerate(texts, 1):
             yield pytest.param(page, text, id=f"{page.relative_to(ROOT)}-{number}")
 
 
