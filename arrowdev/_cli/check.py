@@ -1,17 +1,19 @@
 """``python -m arrowdev check EXPR``: checks whether a library conforms to the specification."""
 
+import argparse
 import json
 import os
 import select
 import signal
 import sys
+import time
+from collections import defaultdict
 
-from arrowdev._cli import expression
-from arrowdev._cli.machine import FORMAT
-from arrowdev._cli.terminal import put, wrapped
+from arrowdev._cli import check_reports, expression, page
+from arrowdev._cli.terminal import put
 from arrowdev.testing import _conformance
 from arrowdev.testing._report import Report
-from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES
+from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, RULES
 
 DESCRIPTION = """\
 Try every rule that an object can break: of Arrow's C interfaces, DLPack, array interfaces.
@@ -25,7 +27,7 @@ or a function that takes the capsule of a handler.
 
 The check runs in a child of this process. A library that crashes it breaks the rule
 process.alive, and leaves a trace of where. The exit status is 1 where a rule is broken, 0 where
-none is.
+none is, and 2 where there is no object to check.
 """
 
 
@@ -46,7 +48,30 @@ def add_arguments(parser):
         metavar="EXPR",
         help="an object whose stream fails, for the rules about errors",
     )
+    parser.add_argument(
+        "--ignore",
+        metavar="RULE",
+        type=known_rule,
+        action="append",
+        default=[],
+        help="a rule that is known to be broken does not count; may be given again",
+    )
+    parser.add_argument(
+        "--recommended", action="store_true", help="rules that are only recommended count, too"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument(
+        "--junit", metavar="FILE", help="write JUnit XML as well, with a test case for each rule"
+    )
+    parser.add_argument(
+        "--badge", metavar="FILE", help="write JSON for a badge of shields.io as well"
+    )
+
+
+def known_rule(text):
+    if text not in RULES:
+        raise argparse.ArgumentTypeError(f"no such rule: {text}")
+    return text
 
 
 def examine(arguments, observer=None):
@@ -66,7 +91,7 @@ def examine(arguments, observer=None):
 
 
 def examine_in_child(arguments):
-    """Return the report, None if the child has said why there is none.
+    """Return what the child has told.
 
     The child tells each step, so that the report is complete up to a crash.
     """
@@ -90,7 +115,7 @@ def examine_in_child(arguments):
     ended = os.waitpid(child, 0)[1] if ended is None else ended
     if not told.is_over:
         told.report.hold("process.alive", False, f"{how_it_ended(ended)} in {told.now}")
-    return told.report if not told.is_refused else None
+    return told
 
 
 def run_child(arguments, pipe):
@@ -102,22 +127,29 @@ def run_child(arguments, pipe):
         report, _ = examine(arguments, tell)
         tell("over", report.subject)
     except (*expression.ERRORS, TypeError) as error:
-        expression.explain(error)
-        tell("refused")
+        tell("refused", type(error).__name__, expression.explanation(error))
     except KeyboardInterrupt:
         tell("interrupted")
 
 
 class Told:
-    """What the child has told."""
+    """What the child has told.
+
+    ``refusal``: class and text of the error that leaves no object to check, or None.
+    ``seconds``: how long it took until a rule was decided, since what was told before.
+    """
 
     def __init__(self, subject):
         self.report = Report(subject)
         self.now = "its start"
-        self.is_over = self.is_refused = False
+        self.is_over = False
+        self.refusal = None
+        self.seconds = defaultdict(float)
+        self._last = time.monotonic()
 
     def take(self, line):
         name, *values = json.loads(line)
+        passed, self._last = time.monotonic() - self._last, time.monotonic()
         if name == "begin":
             (self.now,) = values
         elif name == "over":
@@ -125,10 +157,12 @@ class Told:
             self.report.hold("process.alive", True, "")
             self.is_over = True
         elif name == "refused":
-            self.is_over = self.is_refused = True
+            self.refusal = values
+            self.is_over = True
         elif name == "interrupted":
             raise KeyboardInterrupt
         else:
+            self.seconds[values[0]] += passed
             getattr(self.report, name)(*values)
 
 
@@ -161,48 +195,7 @@ def how_it_ended(status):
     return f"the process ended by signal {-code} ({signal.strsignal(-code)})"
 
 
-# --- the report ---------------------------------------------------------------------------------
-
-
-def as_json(report):
-    findings = [
-        {
-            "rule": finding.rule.id,
-            "level": finding.rule.level,
-            "source": finding.rule.source,
-            "text": finding.rule.text,
-            "found": finding.what,
-        }
-        for finding in report.findings.values()
-    ]
-    return {
-        "format": FORMAT,
-        "subject": report.subject,
-        "held": sorted(report.held),
-        "findings": findings,
-        "untried": report.untried,
-    }
-
-
-def report_lines(report, rules):
-    yield report.subject
-    for word, level in (("BROKEN", "must"), ("not followed", "should")):
-        for finding in report.findings.values():
-            if finding.rule.level == level:
-                yield from paragraph(word, finding.rule, f"found: {finding.what}")
-    for rule, why in report.untried.items():
-        yield from paragraph("not tried", rules[rule], why)
-    yield ""
-    n = len(report.held) + len(report.findings)
-    n_others = len(rules) - len(report.held | set(report.findings) | set(report.untried))
-    yield f"{len(report.held)} of {n} rules held; {n_others} others do not apply"
-
-
-def paragraph(word, rule, what):
-    yield ""
-    yield f"{word}: {rule.id}"
-    for text in (f"{rule.text} ({rule.source})", what):
-        yield from wrapped(text, "  ", "  ")
+# --- the command --------------------------------------------------------------------------------
 
 
 def misused_option(arguments):
@@ -219,12 +212,18 @@ def run(arguments):
     if misuse:
         print(f"check: {misuse}", file=sys.stderr)
         return 2
-    rules = CONSUMER_RULES if arguments.consumer else PRODUCER_RULES
-    report = examine_in_child(arguments)
-    if report is None:
-        return 2
-    if arguments.json:
-        put(json.dumps(as_json(report), indent=2))
+    told = examine_in_child(arguments)
+    outcome = check_reports.Outcome(arguments, told)
+    if told.refusal:
+        print(told.refusal[1], file=sys.stderr, end="")
+    elif arguments.json:
+        put(json.dumps(check_reports.as_json(outcome), indent=2))
     else:
-        put("\n".join(report_lines(report, rules)))
-    return 1 if report.broken else 0
+        put("\n".join(check_reports.as_text(outcome)))
+    if arguments.junit is not None:
+        page.write(arguments.junit, check_reports.as_junit(outcome))
+    if arguments.badge is not None:
+        page.write(arguments.badge, json.dumps(check_reports.as_badge(outcome)) + "\n")
+    if told.refusal:
+        return 2
+    return 1 if outcome.failures else 0

@@ -26,12 +26,17 @@ class EvaluationError(Exception):
 ERRORS = (SyntaxError, ImportError, EvaluationError)
 
 
-def explain(error):
-    """Print why there is no object."""
+def explanation(error):
+    """Return why there is no object."""
     text = f"{type(error).__name__}: {error}\n"
     if isinstance(error, EvaluationError):
         text = error.traceback()
-    print(_shown(text, True), file=sys.stderr, end="")
+    return _shown(text, True)
+
+
+def explain(error):
+    """Print why there is no object."""
+    print(explanation(error), file=sys.stderr, end="")
 
 
 def dotted_names(tree):

@@ -116,16 +116,20 @@ class Report:
         """Findings of the level "must"."""
         return [f for f in self.findings.values() if f.rule.level == "must"]
 
-    def require(self, ignore: Collection[str] = (), recommended: bool = False) -> None:
-        """Raise ConformanceError if a rule is broken and not ignored."""
+    def failures(self, ignore: Collection[str] = (), recommended: bool = False) -> list[Finding]:
+        """Return the findings that count: rules that are not ignored, of the wanted levels."""
         unknown = set(ignore) - set(RULES)
         if unknown:
             raise ValueError(f"no such rules: {', '.join(sorted(unknown))}")
-        found = [
+        return [
             finding
             for finding in self.findings.values()
             if finding.rule.id not in ignore and (recommended or finding.rule.level == "must")
         ]
+
+    def require(self, ignore: Collection[str] = (), recommended: bool = False) -> None:
+        """Raise ConformanceError if a rule is broken and not ignored."""
+        found = self.failures(ignore, recommended)
         if found:
             raise ConformanceError("\n".join([f"{self.subject}:", *lines(found)]))
 

@@ -1,22 +1,28 @@
-"""``pytest -p arrowdev.testing.pytest_plugin``: a test for each rule of the specification.
+"""A test for each rule of the specification.
 
-A test with the mark ``arrow_producer(factory, ...)`` or ``arrow_consumer(consume, ...)`` and the
-fixture ``arrow_rule`` runs once per rule. The marks take the arguments of ``check_producer`` and
-``check_consumer``. Rules that do not apply count as deselected: which they are is known only after
-the first of them has run, since fixtures may set up what the factory needs.
+``test_arrow = arrowdev_conformance("mylib.make")`` in a test module makes them. With ``pytest -p
+arrowdev.testing.pytest_plugin`` rules that do not apply count as deselected, not as skipped, and
+a test may be written by hand: one with the mark ``arrow_producer(factory, ...)`` or
+``arrow_consumer(consume, ...)`` and the fixture ``arrow_rule`` runs once per rule. The marks take
+the arguments of ``check_producer`` and ``check_consumer``.
+
+Which rules apply is known only after the first of them has run, since fixtures may set up what the
+factory needs.
 """
 
 from __future__ import annotations
+
+import pkgutil
 
 import pytest
 
 from arrowdev.testing import _conformance
 from arrowdev.testing._report import ConformanceError, Report
-from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, Rule
+from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, RULES, Rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Collection, Generator
     from typing import Any
 
 _MARKS = {
@@ -67,6 +73,63 @@ class ArrowRule:
         if self.rule.level == "should" and not self._examined.recommended:
             pytest.skip(f"recommended only: {finding}")
         raise ConformanceError(f"{report.subject}: {finding}")
+
+
+def arrowdev_conformance(
+    factory: str | Callable[[], Any] | None = None,
+    *,
+    consumer: str | Callable[[Any], Any] | None = None,
+    failing: str | Callable[[], Any] | None = None,
+    read: str | Callable[[Any], Any] | None = None,
+    ignore: Collection[str] = (),
+    recommended: bool = False,
+) -> Any:
+    """Return a test for each rule that an object, or a consumer, can break.
+
+    Parameters
+    ----------
+    factory, failing : str or callable
+        As in ``check_producer``. A string is the name of a function, such as ``"mylib.make"``; it
+        is imported when the first test runs.
+    consumer, read : str or callable
+        The arguments of ``check_consumer``, in place of a factory.
+    ignore, recommended
+        As in ``check_producer``.
+
+    Examples
+    --------
+    >>> from arrowdev.testing.pytest_plugin import arrowdev_conformance
+    >>> test_arrow = arrowdev_conformance("mylib.make")
+    >>> test_import = arrowdev_conformance(consumer="mylib.from_arrow", read="mylib.to_list")
+    """
+    if (factory is None) == (consumer is None):
+        raise TypeError("arrowdev_conformance() takes a factory or consumer=, one of them")
+    if consumer is not None and failing is not None:
+        raise TypeError("failing= goes with a factory, not with consumer=")
+    if consumer is None and read is not None:
+        raise TypeError("read= goes with consumer=, not with a factory")
+    unknown = set(ignore) - set(RULES)
+    if unknown:
+        raise ValueError(f"no such rules: {', '.join(sorted(unknown))}")
+    main, rules = (factory, PRODUCER_RULES) if consumer is None else (consumer, CONSUMER_RULES)
+
+    def examine() -> Report:
+        if consumer is None:
+            return _conformance.producer_report(_resolved(main), failing=_resolved(failing))
+        return _conformance.consumer_report(_resolved(main), read=_resolved(read))
+
+    examined = _Examined(examine, ignore, recommended)
+    cases = [ArrowRule(rule, examined) for rule in rules.values()]
+
+    @pytest.mark.parametrize("rule", cases, ids=list(rules))
+    def test(rule: ArrowRule) -> None:
+        rule.check()
+
+    return test
+
+
+def _resolved(named: Any) -> Any:
+    return pkgutil.resolve_name(named) if isinstance(named, str) else named
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,7 +12,17 @@ from arrow_ctypes import SchemaNode, Stream, metadata
 
 import arrowdev as ad
 from arrowdev import _core, testing
-from arrowdev._cli import check, doctor, expression, inspect, matrix_text, page, pairs, terminal
+from arrowdev._cli import (
+    check,
+    check_reports,
+    doctor,
+    expression,
+    inspect,
+    matrix_text,
+    page,
+    pairs,
+    terminal,
+)
 from arrowdev.testing import _conformance
 
 np = pytest.importorskip("numpy")
@@ -162,7 +172,12 @@ def test_inspect():
 def test_check():
     report = _conformance.producer_report(Hostile)
     assert any(SHOWN in finding.what for finding in report.findings.values())
-    lines = list(check.report_lines(report, testing.RULES))
+    options = {"consumer": False, "expression": HOSTILE, "ignore": [], "recommended": False}
+    told = check.Told("")
+    told.report = report
+    outcome = check_reports.Outcome(argparse.Namespace(**options), told)
+    lines = list(check_reports.as_text(outcome))
+    assert is_safe(check_reports.as_junit(outcome), keeps_lines=True)
     assert all(map(is_safe, lines))
     with pytest.raises(testing.ConformanceError) as caught:
         report.require()

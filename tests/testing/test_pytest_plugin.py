@@ -10,17 +10,20 @@ import pytest
 from broken_consumers import Consumer
 
 import compiler
-from arrowdev.testing import _conformance
+from arrowdev.testing import _conformance, pytest_plugin
 from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES
 
 
 def run_plugin(folder, text, *options):
-    (folder / "test_it.py").write_text(
-        "import pytest\nimport broken_ends as b\nfrom broken_consumers import Consumer\n" + text
-    )
+    text = "import pytest\nimport broken_ends as b\nfrom broken_consumers import Consumer\n" + text
+    return run_pytest(folder, text, "-p", "arrowdev.testing.pytest_plugin", *options)
+
+
+def run_pytest(folder, text, *options):
+    (folder / "test_it.py").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "arrowdev.testing.pytest_plugin", "-rA",
-         "--strict-markers", "-p", "no:cacheprovider", *options, "test_it.py"],
+        [sys.executable, "-m", "pytest", "-rA", "--strict-markers", "-p", "no:cacheprovider",
+         *options, "test_it.py"],
         capture_output=True,
         text=True,
         timeout=110,
@@ -92,3 +95,90 @@ def test_consumer(arrow_rule):
 def test_plugin_without_a_mark(tmp_path):
     output = run_plugin(tmp_path, "def test_it(arrow_rule):\n    arrow_rule.check()\n")
     assert "has no mark arrow_producer(factory)" in output
+
+
+MODULE = """
+import numpy
+
+
+def make():
+    return numpy.arange(3)
+
+
+def broken():
+    import broken_ends
+    return broken_ends.OnDevice(spoil_device=broken_ends.set_device(device_type=99))
+"""
+ONE_LINE = """
+from arrowdev.testing.pytest_plugin import arrowdev_conformance
+
+"""
+
+
+def test_one_line(tmp_path):
+    pytest.importorskip("numpy")
+    (tmp_path / "mylib.py").write_text(MODULE)
+    text = (
+        ONE_LINE
+        + """
+test_broken = arrowdev_conformance("mylib.broken")
+test_known = arrowdev_conformance("mylib.broken", ignore=["device.type"])
+test_import = arrowdev_conformance(
+    consumer="numpy.from_dlpack", read=lambda taken: taken.tolist(), recommended=True
+)
+"""
+    )
+    rules = "device.type or capsule.name or dlpack.name or consumer.values"
+    output = run_pytest(tmp_path, text, "-k", rules)
+    assert re.findall(r"^FAILED (\S+)", output, re.M) == ["test_it.py::test_broken[device.type]"]
+    assert re.findall(r"^PASSED (\S+)", output, re.M) == [
+        "test_it.py::test_broken[capsule.name]",
+        "test_it.py::test_known[capsule.name]",
+        "test_it.py::test_import[consumer.values]",
+    ]
+    assert "ignored: broken: device.type" in output
+    assert output.count("does not apply to") == 2  # dlpack.name
+
+
+def test_one_line_with_the_plug_in(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    (tmp_path / "mylib.py").write_text(MODULE)
+    text = ONE_LINE + 'test_arrow = arrowdev_conformance("mylib.make")\n'
+    output = run_pytest(tmp_path, text, "-p", "arrowdev.testing.pytest_plugin")
+    report = _conformance.producer_report(lambda: numpy.arange(3))
+    assert not report.untried and not report.findings
+    n_held = len(report.held)
+    n_others = len(PRODUCER_RULES) - n_held
+    assert f"{n_held} passed, {n_others} deselected" in output.splitlines()[-1], output
+
+
+def test_one_line_of_a_module_that_is_missing(tmp_path):
+    """The tests fail, and those of other lines are collected and run."""
+    text = (
+        ONE_LINE
+        + """
+test_gone = arrowdev_conformance("no_such_module.make")
+def test_other(): pass
+"""
+    )
+    output = run_pytest(tmp_path, text, "-k", "schema or other")
+    n_failed = output.count("FAILED test_it.py::test_gone[")
+    n_rules = sum("schema" in rule for rule in PRODUCER_RULES)
+    assert n_failed == n_rules and "PASSED test_it.py::test_other" in output
+    assert "No module named 'no_such_module'" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, TypeError, "takes a factory or consumer="),
+        ({"factory": "a.b", "consumer": "a.b"}, TypeError, "takes a factory or consumer="),
+        ({"consumer": "a.b", "failing": "a.b"}, TypeError, "failing= goes with a factory"),
+        ({"factory": "a.b", "read": "a.b"}, TypeError, "read= goes with consumer="),
+        ({"factory": "a.b", "ignore": ["no.rule"]}, ValueError, "no such rules: no.rule"),
+    ],
+    ids=["nothing", "both", "failing", "read", "ignore"],
+)
+def test_one_line_refuses(arguments, error, message):
+    with pytest.raises(error, match=message):
+        pytest_plugin.arrowdev_conformance(**arguments)
