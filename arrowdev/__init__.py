@@ -46,6 +46,7 @@ from arrowdev._core import (
 from arrowdev._include import get_include
 from arrowdev._share import Shared, attach, share, sharing
 from arrowdev._targets import register_target
+from arrowdev._trace import trace
 from arrowdev._unpickle_on import unpickle_on
 from arrowdev._wrappers import as_device, as_host
 from arrowdev.aio import AsyncArrayStream
@@ -84,6 +85,7 @@ __all__ = [
     "share",
     "sharing",
     "tensor",
+    "trace",
     "unpickle_on",
     "use_stream",
     "validate",
@@ -93,3 +95,8 @@ if _os.environ.get("ARROWDEV_LOG"):
     from arrowdev._log import read_environment as _read_environment
 
     _read_environment()
+
+if _os.environ.get("ARROWDEV_TRACE"):
+    from arrowdev._trace import read_environment as _read_trace_environment
+
+    _read_trace_environment()

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/trace.h"
+
 /* Room for the longest error message with its hint. */
 #define MAX_LINE 1024
 
@@ -18,9 +20,23 @@ ad_log_set_hooks(ad_log_hooks hooks)
 }
 
 bool
+ad_log_wants_lines(void)
+{
+    int state = atomic_load(&ad_log_state_now);
+    return (state & AD_LOG_ON) != 0 ||
+           ((state & AD_LOG_ASK) != 0 && log_hooks.is_on());
+}
+
+bool
 ad_log_ask(void)
 {
-    return atomic_load(&ad_log_state_now) == AD_LOG_ON || log_hooks.is_on();
+    return ad_trace_is_on() || ad_log_wants_lines();
+}
+
+int64_t
+ad_log_now(void)
+{
+    return ad_trace_now();
 }
 
 void
@@ -28,6 +44,9 @@ ad_log(const char *format, ...)
 {
     char line[MAX_LINE];
     va_list args;
+    if (!ad_log_wants_lines()) {
+        return;
+    }
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
@@ -52,11 +71,15 @@ group_digits(int64_t nbytes, char buffer[32])
 }
 
 void
-ad_log_copy(int64_t nbytes, ad_device from, ad_device to, const char *why)
+ad_log_copy(int64_t nbytes, ad_device from, ad_device to, const char *why,
+            int64_t start)
 {
     char size[32];
     char source[AD_DEVICE_NAME_SIZE];
     char target[AD_DEVICE_NAME_SIZE];
+    if (ad_trace_is_on()) {
+        ad_trace_copy(nbytes, from, to, why, start);
+    }
     ad_log("copy: %s byte%s, %s -> %s, because %s", group_digits(nbytes, size),
            nbytes == 1 ? "" : "s", ad_device_format(from, source),
            ad_device_format(to, target), why);

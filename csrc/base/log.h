@@ -1,5 +1,5 @@
-/* Messages for the logger "arrowdev": each copy, each wait and each refusal,
- * with its reason.
+/* Messages for the logger "arrowdev" and for a trace: each copy, each wait and
+ * each refusal, with its reason.
  *
  * The code that knows the reason writes the message: AD_LOG_COPY() beside the
  * copy (ad_tensor_copy_to() is given the reason), ad_log() in order/sync.c for
@@ -21,9 +21,10 @@
 #include "base/device.h"
 
 typedef enum ad_log_state {
-    AD_LOG_OFF,
-    AD_LOG_ON,
-    AD_LOG_ASK /* ask the hook each time */
+    AD_LOG_OFF = 0,
+    AD_LOG_ON = 1 << 0,
+    AD_LOG_ASK = 1 << 1,   /* ask the hook each time */
+    AD_LOG_TRACED = 1 << 2 /* a trace is on (base/trace.h), beside these */
 } ad_log_state;
 
 typedef struct ad_log_hooks {
@@ -45,19 +46,35 @@ ad_log_is_on(void)
     return __builtin_expect(state != AD_LOG_OFF, 0) && ad_log_ask();
 }
 
+/* Whether the logger wants lines: a trace alone does not. */
+bool ad_log_wants_lines(void);
+
+/* When a copy begins: ns of CLOCK_MONOTONIC, or 0 while no trace is on. */
+__attribute__((cold)) int64_t ad_log_now(void);
+
+static inline int64_t
+ad_log_start(void)
+{
+    int state = atomic_load_explicit(&ad_log_state_now, memory_order_relaxed);
+    return __builtin_expect((state & AD_LOG_TRACED) != 0, 0) ? ad_log_now()
+                                                             : 0;
+}
+
 /* Write a line. Call if ad_log_is_on(). */
 void ad_log(const char *format, ...)
     __attribute__((cold, format(printf, 1, 2)));
 
-/* "copy: 8,000 bytes, cpu -> cuda:0, because <why>" */
+/* "copy: 8,000 bytes, cpu -> cuda:0, because <why>", of a copy that began at
+ * `start` and is over, or enqueued; 0: not known. */
 __attribute__((cold)) void ad_log_copy(int64_t nbytes, ad_device from,
-                                       ad_device to, const char *why);
+                                       ad_device to, const char *why,
+                                       int64_t start);
 
 /* The same if messages are on. Arguments are evaluated only then. */
-#define AD_LOG_COPY(nbytes, from, to, why)                                    \
+#define AD_LOG_COPY(nbytes, from, to, why, start)                             \
     do {                                                                      \
         if (ad_log_is_on()) {                                                 \
-            ad_log_copy(nbytes, from, to, why);                               \
+            ad_log_copy(nbytes, from, to, why, start);                        \
         }                                                                     \
     } while (0)
 

@@ -306,10 +306,7 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
     *out = (ad_allocation){0};
     request.target = array->memory.device;
     request.others_pending = !ad_sync_is_done(array->memory.sync);
-    AD_LOG_COPY(nbytes, mask->device, array->memory.device,
-                mask->is_bits ? "the bits of a mask are moved, or joined with "
-                                "those of the array"
-                              : "flags of a byte become bits");
+    int64_t start = ad_log_start();
     AD_RETURN_IF_ERR(ad_session_open(&request, &session, err));
     ad_status status =
         ad_session_allocate(&session, nbytes, &out->data, &out->owner, err);
@@ -318,6 +315,11 @@ make_bitmap(const ad_array *array, const ad_mask *mask, const void *old,
     }
     AD_RETURN_IF_ERR(ad_session_end(&session, status, array->memory.owner,
                                     mask->owner, out, err));
+    AD_LOG_COPY(nbytes, mask->device, array->memory.device,
+                mask->is_bits ? "the bits of a mask are moved, or joined with "
+                                "those of the array"
+                              : "flags of a byte become bits",
+                start);
     if (out->sync == NULL) {
         out->sync = ad_sync_ref(array->memory.sync);
     }

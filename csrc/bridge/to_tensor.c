@@ -249,16 +249,18 @@ copy_values(const ad_array *array, const ad_flattened *flat, bool has_nulls,
                 (null_fill){level->validity, level->offset, level->length, n};
         }
     }
-    AD_LOG_COPY(size > 0 ? n * (int64_t)size : n * bits / 8,
-                array->memory.device, device,
-                flat->is_bits ? "a tensor has a byte per bool, not a bit"
-                : has_nulls   ? "nulls are filled"
-                              : "copy=True was passed");
+    int64_t start = ad_log_start();
     AD_RETURN_IF_ERR(
         is_plain ? copy_filled(array, fills, value, size, tensor, &made, err)
         : flat->is_bits
             ? unpack_values(array, flat, n, device, &made, err)
             : duplicate_values(array, tensor, n, device, &made, err));
+    AD_LOG_COPY(size > 0 ? n * (int64_t)size : n * bits / 8,
+                array->memory.device, device,
+                flat->is_bits ? "a tensor has a byte per bool, not a bit"
+                : has_nulls   ? "nulls are filled"
+                              : "copy=True was passed",
+                start);
     tensor->data = made.data;
     tensor->byte_offset = 0;
     tensor->memory =
@@ -871,7 +873,7 @@ copy_columns(const matrix *self, char order, ad_tensor_value *out,
 
 /* `why` says why the columns are no matrix; NULL: they are one. */
 static void
-log_copy(const matrix *self, const char *why)
+log_copy(const matrix *self, const char *why, int64_t start)
 {
     ad_device device = self->batch->memory.device;
     char because[128] = "copy=True was passed";
@@ -880,7 +882,7 @@ log_copy(const matrix *self, const char *why)
                  "the columns are no matrix as they are: %s", why);
     }
     ad_log_copy(self->n_columns * self->run, device,
-                ad_bridge_target(device, AD_COPY_IF_NEEDED), because);
+                ad_bridge_target(device, AD_COPY_IF_NEEDED), because, start);
 }
 
 /* The columns are also row-major if there is one row without gaps or one
@@ -924,10 +926,12 @@ batch_to_tensor(const ad_array *batch, const ad_bridge_options *options,
     if (options->copy == AD_COPY_NEVER) {
         return fail_copy_of_matrix(&self, why, err);
     }
+    int64_t start = ad_log_start();
+    AD_RETURN_IF_ERR(copy_columns(&self, order, out, err));
     if (ad_log_is_on()) {
-        log_copy(&self, self.has_pitch && !turns ? NULL : why);
+        log_copy(&self, self.has_pitch && !turns ? NULL : why, start);
     }
-    return copy_columns(&self, order, out, err);
+    return AD_OK;
 }
 
 /* --- an array ------------------------------------------------------------ */

@@ -1217,6 +1217,7 @@ concat_there(ad_schema schema, const ad_array *arrays, size_t n,
         .device = arrays[0].memory.device,
     };
     ad_sync *sync = NULL;
+    int64_t start = ad_log_start();
     ad_status status = on_host ? open_on_host(&self, err)
                                : open_on_device(&self, stream, err);
     if (status == AD_OK) {
@@ -1232,7 +1233,7 @@ concat_there(ad_schema schema, const ad_array *arrays, size_t n,
     }
     if (status == AD_OK) {
         AD_LOG_COPY(self.builder.nbytes, arrays[0].memory.device, self.device,
-                    why);
+                    why, start);
     }
     for (size_t i = 0; status != AD_OK && i < n && self.builder.is_open; i++) {
         ad_session_abandon(&self.builder.session, arrays[i].memory.owner, NULL,

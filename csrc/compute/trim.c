@@ -221,6 +221,7 @@ ad_array_trim(const ad_array *array, const ad_stream_ref *stream,
               ad_array *out, ad_error *err)
 {
     job self = {.map = {take_node}, .root = array, .stream = stream};
+    int64_t start = ad_log_start();
     ad_status status = ad_map_buffers(array, &self.map, out, err);
     if (status == AD_OK) {
         status = own_new_buffers(&self, out, err);
@@ -229,9 +230,9 @@ ad_array_trim(const ad_array *array, const ad_stream_ref *stream,
         }
     }
     if (status == AD_OK && self.builder.nbytes > 0) {
-        AD_LOG_COPY(self.builder.nbytes, array->memory.device,
-                    array->memory.device,
-                    "the rows of a compact array begin where its memory does");
+        AD_LOG_COPY(
+            self.builder.nbytes, array->memory.device, array->memory.device,
+            "the rows of a compact array begin where its memory does", start);
     }
     ad_builder_clear(&self.builder, status != AD_OK, array->memory.owner);
     return status;

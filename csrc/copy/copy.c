@@ -478,10 +478,11 @@ ad_tensor_copy_to(const ad_tensor *tensor, ad_device target,
                   const ad_stream_ref *stream, char order, const char *why,
                   ad_tensor_value *out, ad_error *err)
 {
+    int64_t start = ad_log_start();
     AD_RETURN_IF_ERR(copy_to(tensor, target, stream, order, out, err));
     if (why != NULL) {
         AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->memory.device, target,
-                    why);
+                    why, start);
     }
     return AD_OK;
 }
@@ -911,6 +912,7 @@ copy_array_on_stream(const ad_array *array, ad_device target,
     job self = {
         .map = {take_pieces}, .device = target, .is_ahead = ahead != NULL};
     bool is_open;
+    int64_t start = ad_log_start();
     if (ad_session_is_via_host(array->memory.device, target)) {
         return copy_array_via_host(array, target, stream, out, err);
     }
@@ -946,7 +948,8 @@ copy_array_on_stream(const ad_array *array, ad_device target,
         AD_LOG_COPY(nbytes, array->memory.device, target,
                     ad_device_equal(array->memory.device, target)
                         ? "copy=True was passed"
-                        : "the array was asked for on that device");
+                        : "the array was asked for on that device",
+                    start);
     }
     return status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "base/wait.h"
 #include "order/deferred_release.h"
 #include "order/streams.h"
@@ -409,12 +410,19 @@ ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
     return is_over ? ad_sync_query(sync, out, err) : AD_OK;
 }
 
-static __attribute__((cold, noinline)) void
-log_host_wait(const ad_sync *sync, const char *operation)
+static __attribute__((cold, noinline)) ad_status
+wait_and_log(const ad_sync *sync, const ad_wait *wait, const char *operation,
+             ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
     ad_log("wait: the host waits for work on %s, for %s",
            ad_device_format(sync->on.context.device, name), operation);
+    int64_t start = ad_log_start();
+    ad_status status = ad_wait_interruptible(wait, err);
+    if (start != 0) {
+        ad_trace_wait(sync->on.context.device, operation, start);
+    }
+    return status;
 }
 
 /* A release, which passes no `err`, may be between begin_calls() and
@@ -447,10 +455,9 @@ ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
         on.backend->event_query(sync->on.context, on.event, &is_done, err));
     if (!is_done) {
         const ad_wait wait = wait_for(sync, on.backend);
-        if (ad_log_is_on()) {
-            log_host_wait(sync, operation);
-        }
-        AD_RETURN_IF_ERR(ad_wait_interruptible(&wait, err));
+        AD_RETURN_IF_ERR(ad_log_is_on()
+                             ? wait_and_log(sync, &wait, operation, err)
+                             : ad_wait_interruptible(&wait, err));
     }
     set_done(sync);
     return AD_OK;

@@ -303,8 +303,8 @@ refusal_line(const ad_protocol *protocol, PyObject *object,
         return PyUnicode_FromFormat("%s refused (%s)", protocol->name, class);
     }
     if (ad_log_is_on()) {
-        ad_log_python("refusal: %s of %.100s raised %.100s: %U",
-                      protocol->name, Py_TYPE(object)->tp_name, class, text);
+        ad_log_refusal("refusal", "%s of %.100s raised %.100s: %U",
+                       protocol->name, Py_TYPE(object)->tp_name, class, text);
     }
     PyObject *line = PyUnicode_FromFormat("%s refused (%s: %U)",
                                           protocol->name, class, text);
@@ -921,9 +921,10 @@ swap(const ad_request *request, const ad_element *element, ad_imported *out,
             element, "that takes a copy, which copy=False rules out", err);
     }
     char order = ad_tensor_is_contiguous(tensor, 'F') ? 'F' : 'C';
-    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->memory.device, AD_CPU,
-                "the elements have the other byte order");
+    int64_t start = ad_log_start();
     AD_RETURN_IF_ERR(ad_tensor_copy_swapped(tensor, order, &swapped, err));
+    AD_LOG_COPY(ad_tensor_nbytes(tensor), tensor->memory.device, AD_CPU,
+                "the elements have the other byte order", start);
     ad_tensor_clear(tensor);
     ad_tensor_share(&swapped.tensor, &out->tensor);
     ad_tensor_clear(&swapped.tensor);

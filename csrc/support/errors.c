@@ -190,7 +190,9 @@ static void
 log_refusal(const char *reason, PyObject *message)
 {
     if (message != NULL && ad_log_is_on()) {
-        ad_log_python("refusal (%s): %U", reason, message);
+        char name[48];
+        PyOS_snprintf(name, sizeof(name), "refusal (%s)", reason);
+        ad_log_refusal(name, "%U", message);
     }
 }
 

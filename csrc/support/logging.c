@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "base/thread_local.h"
 #include "support/py_call.h"
 #include "support/shown.h"
@@ -64,7 +65,7 @@ is_on(void)
 void
 ad_logging_connect(void)
 {
-    (void)ad_log_is_on();
+    (void)ad_log_wants_lines();
 }
 
 PyObject *
@@ -74,9 +75,11 @@ ad_function_log_turn(PyObject *Py_UNUSED(module), PyObject *value)
     if (is_true < 0) {
         return NULL;
     }
-    atomic_store(&ad_log_state_now, value == Py_None ? AD_LOG_ASK
-                                    : is_true        ? AD_LOG_ON
-                                                     : AD_LOG_OFF);
+    int lines = value == Py_None ? AD_LOG_ASK : is_true ? AD_LOG_ON : 0;
+    int state = atomic_load(&ad_log_state_now);
+    while (!atomic_compare_exchange_weak(&ad_log_state_now, &state,
+                                         (state & AD_LOG_TRACED) | lines)) {
+    }
     Py_RETURN_NONE;
 }
 
@@ -118,8 +121,34 @@ write_line(const char *line)
     ad_py_leave(&entry);
 }
 
+static void
+trace_refusal(const char *name, PyObject *text)
+{
+    PyObject *shown = ad_shown(Py_NewRef(text), AD_ONE_LINE);
+    const char *bytes = shown != NULL ? PyUnicode_AsUTF8(shown) : NULL;
+    if (bytes != NULL) {
+        ad_trace_refusal(name, bytes);
+    } else {
+        ad_pass_on_exception();
+    }
+    Py_XDECREF(shown);
+}
+
 void
 ad_log_python(const char *format, ...)
+{
+    va_list args;
+    if (is_writing || ad_py_is_finalizing() || !ad_log_wants_lines()) {
+        return;
+    }
+    va_start(args, format);
+    PyObject *text = PyUnicode_FromFormatV(format, args);
+    va_end(args);
+    write_text(text);
+}
+
+void
+ad_log_refusal(const char *name, const char *format, ...)
 {
     va_list args;
     if (is_writing || ad_py_is_finalizing()) {
@@ -128,7 +157,15 @@ ad_log_python(const char *format, ...)
     va_start(args, format);
     PyObject *text = PyUnicode_FromFormatV(format, args);
     va_end(args);
-    write_text(text);
+    if (text == NULL) {
+        ad_pass_on_exception();
+        return;
+    }
+    if (ad_trace_is_on()) {
+        trace_refusal(name, text);
+    }
+    ad_log_python("%s: %U", name, text);
+    Py_DECREF(text);
 }
 
 /* A second import changes nothing: other threads may be writing. */
@@ -143,7 +180,7 @@ ad_logging_init(void)
         return -1;
     }
     ad_log_set_hooks((ad_log_hooks){.is_on = is_on, .write = write_line});
-    atomic_store(&ad_log_state_now, AD_LOG_ASK);
+    atomic_fetch_or(&ad_log_state_now, AD_LOG_ASK);
     return 0;
 }
 

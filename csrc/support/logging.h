@@ -17,6 +17,10 @@ void ad_logging_connect(void);
  * interpreter finalizes the message is dropped. */
 void ad_log_python(const char *format, ...);
 
+/* A refusal, for the logger and for a trace: `name` is "refusal (<reason>)", or
+ * "refusal". The rest as ad_log_python(). */
+void ad_log_refusal(const char *name, const char *format, ...);
+
 /* For _log.py, which follows the logger's level: turn messages on or off; with
  * None, ask connect() before each. */
 PyObject *ad_function_log_turn(PyObject *module, PyObject *is_on);

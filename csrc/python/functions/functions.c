@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/extension.h"
+#include "python/functions/trace.h"
 #include "python/types/array_stream_type.h"
 #include "support/shown.h"
 #include "support/args.h"
@@ -527,6 +528,12 @@ PyMethodDef ad_module_functions[] = {
     {"_log_turn", ad_function_log_turn, METH_O,
      "_log_turn(is_on, /)\n--\n\nTurn messages on or off, or (None) ask "
      "each time. For _log.py."},
+    {"_trace_start", ad_function_trace_start, METH_VARARGS,
+     "_trace_start(capacity, folders, /)\n--\n\nTurn a trace on. For "
+     "_trace.py."},
+    {"_trace_stop", ad_function_trace_stop, METH_NOARGS,
+     "_trace_stop()\n--\n\nTurn it off. The events, and the number of those "
+     "that were dropped."},
     {"_runtimes", ad_function_runtimes, METH_NOARGS,
      "(name, device type, error or None, description, devices, what is "
      "current)\nof each runtime, with (id, error or None) of each device. For "

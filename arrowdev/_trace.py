@@ -1,0 +1,201 @@
+"""A trace of every exchange: `ad.trace`, and what other modules record in it.
+
+The core writes its events to rings (csrc/base/trace.h). `_trace_events` makes a file of them, and
+`_trace_summary` the text for a terminal; both are imported when a trace ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+
+from arrowdev import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+    from types import TracebackType
+    from typing import Any, TypeAlias
+
+    # ("host", thread id), or (name of a device, name of a stream or queue)
+    Row: TypeAlias = tuple[str, int | str]
+
+_lock = threading.Lock()
+_current: trace | None = None
+
+
+def current() -> Recorder | None:
+    """The recorder of the trace that is on."""
+    running = _current
+    return None if running is None else running.recorder
+
+
+class Recorder:
+    """What Python code adds to a trace. Times are those of time.monotonic_ns()."""
+
+    def __init__(self, capacity: int) -> None:
+        self.entries: deque[tuple[Any, ...]] = deque(maxlen=capacity)
+        self.n_added = 0
+
+    def _add(self, *entry: Any) -> None:
+        self.n_added += 1
+        self.entries.append(entry)
+
+    def slice(
+        self,
+        row: Row,
+        name: str,
+        category: str,
+        start_ns: int,
+        end_ns: int,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._add("slice", row, name, category, start_ns, end_ns, dict(args or {}))
+
+    def instant(
+        self,
+        row: Row,
+        name: str,
+        category: str,
+        args: Mapping[str, Any] | None = None,
+        time_ns: int | None = None,
+    ) -> None:
+        now = time.monotonic_ns() if time_ns is None else time_ns
+        self._add("instant", row, name, category, now, dict(args or {}))
+
+    def flow(self, category: str, from_row: Row, from_ns: int, to_row: Row, to_ns: int) -> None:
+        self._add("flow", category, from_row, from_ns, to_row, to_ns)
+
+
+def _folders() -> tuple[str, ...]:
+    """arrowdev's folder, then those of other code that is not the user's."""
+    import site
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    found = [paths[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")]
+    found += [*site.getsitepackages(), site.getusersitepackages()]
+    own = os.path.dirname(os.path.abspath(__file__))
+    return own + os.sep, *dict.fromkeys(path + os.sep for path in found), "<frozen "
+
+
+class trace:
+    """Record every exchange, copy, wait and refusal inside `with`, in Chrome's trace format.
+
+    Perfetto (https://ui.perfetto.dev) and chrome://tracing show the file. It is written when the
+    block ends, also by an exception.
+
+    Parameters
+    ----------
+    file : str or path, optional
+        Where the trace is written. None: nowhere; `data` and `summary()` have it.
+    events : int
+        How many events each thread keeps. The oldest ones are dropped.
+
+    Attributes
+    ----------
+    data : dict
+        What was written, once the block has ended.
+
+    Raises
+    ------
+    RuntimeError
+        A trace is on already: there is one at a time in a process.
+    ValueError
+        `events` is not positive.
+
+    Examples
+    --------
+    >>> with ad.trace() as t:
+    ...     x = ad.array(b"abc")
+    >>> t.data["otherData"]["dropped"]
+    0
+    """
+
+    def __init__(self, file: str | PathLike[str] | None = None, *, events: int = 1 << 16) -> None:
+        if events <= 0:
+            raise ValueError(f"a trace keeps a positive number of events, not {events}")
+        self.file = None if file is None else os.path.abspath(file)
+        self.data: dict[str, Any] = {}
+        self.recorder = Recorder(events)
+        self._events = events
+        self._pid = 0
+        self._start = 0
+
+    def __enter__(self) -> trace:
+        global _current
+        with _lock:
+            if _current is not None:
+                raise RuntimeError(
+                    "a trace is on already, and a process has one at a time; "
+                    "it ends with its `with` block, or at exit if ARROWDEV_TRACE began it"
+                )
+            if self._pid:
+                raise RuntimeError("this trace has ended; make another one with arrowdev.trace()")
+            self._pid = os.getpid()
+            _core._trace_start(self._events, _folders())
+            self._start = time.monotonic_ns()
+            _current = self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the trace and write its file. In a forked child, the file is its parent's."""
+        global _current
+        with _lock:
+            if _current is not self:
+                return
+            _current = None
+            events, dropped = _core._trace_stop()
+        end = time.monotonic_ns()
+        from arrowdev import _trace_events
+
+        self.data = _trace_events.chrome(events, dropped, self.recorder, self._start, end)
+        if self.file is not None:
+            _trace_events.write(self.data, self.file)
+
+    def summary(self) -> str:
+        """What was exchanged, copied and waited for, and what would help."""
+        from arrowdev import _trace_summary
+
+        if not self.data:
+            raise RuntimeError("the summary of a trace exists once its block has ended")
+        return _trace_summary.text(self.data["otherData"]["summary"])
+
+
+def _after_fork() -> None:
+    """The core's trace is off in the child. What was recorded is the parent's."""
+    global _current, _lock
+    _lock = threading.Lock()
+    if _current is not None:
+        _current = None
+        _core._trace_stop()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def read_environment() -> None:
+    """ARROWDEV_TRACE=file: the trace of the whole process, written at exit."""
+    import atexit
+
+    running = trace(os.environ["ARROWDEV_TRACE"])
+    running.__enter__()
+
+    def finish() -> None:
+        running.end()
+        if running.data:
+            print(running.summary(), file=sys.stderr)
+
+    atexit.register(finish)

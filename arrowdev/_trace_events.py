@@ -1,0 +1,196 @@
+"""The events of a trace in Chrome's trace event format."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+
+import arrowdev
+from arrowdev import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+    from arrowdev._trace import Recorder, Row
+
+HOST = "host"
+
+
+def class_name(cls: type) -> str:
+    """The class with the package that it is of: "torch.Tensor"."""
+    package = str(getattr(cls, "__module__", "")).partition(".")[0]
+    return _core._shown(
+        cls.__qualname__ if package in ("", "builtins") else f"{package}.{cls.__qualname__}"
+    )
+
+
+def line_of(event: dict[str, Any]) -> str | None:
+    code: CodeType | None = event["code"]
+    if code is None:
+        return None
+    return _core._shown(f"{os.path.basename(code.co_filename)}:{event['line']} in {code.co_name}")
+
+
+def library_of(code: CodeType | None) -> str | None:
+    """The package in site-packages that the code is of."""
+    if code is None:
+        return None
+    for mark in ("site-packages", "dist-packages"):
+        _, found, rest = code.co_filename.rpartition(f"{os.sep}{mark}{os.sep}")
+        if found:
+            return _core._shown(rest.partition(os.sep)[0].partition(".")[0])
+    return None
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+class Writer:
+    """Rows and the events on them, with times from the start of the trace."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.events: list[dict[str, Any]] = []
+        self.pids: dict[str, int] = {HOST: 0}
+        self.tids: dict[Row, int] = {}
+        self.n_flows = 0
+
+    def place(self, row: Row, ns: int) -> dict[str, Any]:
+        pid = self.pids.setdefault(row[0], len(self.pids))
+        tid = self.tids.setdefault(row, 1 + sum(other[0] == row[0] for other in self.tids))
+        return {"pid": pid, "tid": tid, "ts": (ns - self.start) / 1000}
+
+    def slice(
+        self, row: Row, name: str, category: str, start: int, end: int, args: dict[str, Any]
+    ) -> None:
+        place = self.place(row, start)
+        duration = (end - start) / 1000
+        self.events.append(
+            {"ph": "X", "name": name, "cat": category, **place, "dur": duration, "args": args}
+        )
+
+    def instant(self, row: Row, name: str, category: str, ns: int, args: dict[str, Any]) -> None:
+        place = self.place(row, ns)
+        self.events.append(
+            {"ph": "i", "s": "t", "name": name, "cat": category, **place, "args": args}
+        )
+
+    def flow(self, category: str, from_row: Row, start: int, to_row: Row, end: int) -> None:
+        self.n_flows += 1
+        common = {"name": category, "cat": category, "id": self.n_flows}
+        self.events.append({"ph": "s", **common, **self.place(from_row, start)})
+        self.events.append({"ph": "f", "bp": "e", **common, **self.place(to_row, end)})
+
+    def metadata(self) -> list[dict[str, Any]]:
+        names: dict[object, str] = {thread.ident: thread.name for thread in threading.enumerate()}
+        result = []
+        for name, pid in self.pids.items():
+            about: dict[str, Any] = {"ph": "M", "pid": pid, "tid": 0, "ts": 0}
+            result.append({**about, "name": "process_name", "args": {"name": name}})
+            result.append({**about, "name": "process_sort_index", "args": {"sort_index": pid}})
+        for row, tid in self.tids.items():
+            label = names.get(row[1], f"thread {tid}") if row[0] == HOST else str(row[1])
+            result.append(
+                {
+                    "ph": "M",
+                    "pid": self.pids[row[0]],
+                    "tid": tid,
+                    "ts": 0,
+                    "name": "thread_name",
+                    "args": {"name": label},
+                }
+            )
+        return result
+
+
+def known(**args: Any) -> dict[str, Any]:
+    """The arguments that are known, by their names in the file."""
+    return {name.rstrip("_"): value for name, value in args.items() if value not in (None, "", [])}
+
+
+def host_row(event: dict[str, Any]) -> Row:
+    return (HOST, event["thread"])
+
+
+def add_copy(writer: Writer, event: dict[str, Any]) -> None:
+    seconds = (event["end"] - event["start"]) / 1e9
+    on_host = event["device"] == event["target"] == "cpu"
+    writer.slice(
+        host_row(event),
+        f"copy {count(event['bytes'], 'byte')}",
+        "copy",
+        event["start"],
+        event["end"],
+        known(
+            bytes=event["bytes"],
+            device=event["device"],
+            target=event["target"],
+            why=event["why"],
+            bandwidth=event["bytes"] / seconds if on_host and seconds else None,
+            line=line_of(event),
+        ),
+    )
+
+
+def add_wait(writer: Writer, event: dict[str, Any]) -> None:
+    writer.slice(
+        host_row(event),
+        f"wait for work on {event['device']}",
+        "wait",
+        event["start"],
+        event["end"],
+        known(device=event["device"], why=event["why"], line=line_of(event)),
+    )
+
+
+def add_refusal(writer: Writer, event: dict[str, Any]) -> None:
+    writer.instant(
+        host_row(event),
+        event["type"],
+        "refusal",
+        event["start"],
+        known(message=event["why"], line=line_of(event)),
+    )
+
+
+KINDS = {
+    "copy": add_copy,
+    "wait": add_wait,
+    "refusal": add_refusal,
+}
+
+
+def chrome(
+    events: list[dict[str, Any]], dropped: int, recorder: Recorder, start: int, end: int
+) -> dict[str, Any]:
+    """The trace as it is written to its file."""
+    from arrowdev import _trace_summary
+
+    writer = Writer(start)
+    writer.place((HOST, threading.main_thread().ident or 0), start)
+    for event in sorted(events, key=lambda event: event["start"]):
+        KINDS[event["kind"]](writer, event)
+    for kind, *entry in list(recorder.entries):
+        getattr(writer, kind)(*entry)
+    dropped += recorder.n_added - len(recorder.entries)
+    return {
+        "traceEvents": writer.metadata() + sorted(writer.events, key=lambda event: event["ts"]),
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "arrowdev": arrowdev.__version__,
+            "pid": os.getpid(),
+            "command": [_core._shown(word) for word in sys.orig_argv],
+            "dropped": dropped,
+            "summary": _trace_summary.summary(events, dropped, end - start),
+        },
+    }
+
+
+def write(data: dict[str, Any], file: str) -> None:
+    with open(file, "w", encoding="utf-8") as out:
+        json.dump(data, out)

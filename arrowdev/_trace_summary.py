@@ -1,0 +1,129 @@
+"""The summary of a trace: what was exchanged, copied, waited for and kept, and advice."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def size(n: float) -> str:
+    """ "3.1 GB" for 3,100,000,000."""
+    if n < 1000:
+        return f"{n:.0f} bytes"
+    units = ["kB", "MB", "GB", "TB"]
+    while (n := n / 1000) >= 1000 and len(units) > 1:
+        del units[0]
+    return f"{n:.1f} {units[0]}"
+
+
+def seconds(ns: float) -> str:
+    """ "1.5 ms" for 1,500,000."""
+    value = ns
+    for unit in ("ns", "us", "ms"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "ns" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} s"
+
+
+def times(n: int, noun: str) -> str:
+    plural = noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
+def _by(events: list[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    groups = defaultdict(list)
+    for event in events:
+        groups[tuple(event[name] for name in names)].append(event)
+    return groups
+
+
+def _line(events: list[dict[str, Any]]) -> str | None:
+    """The line of most of them."""
+    from arrowdev._trace_events import line_of
+
+    lines = Counter(line for event in events if (line := line_of(event)) is not None)
+    return lines.most_common(1)[0][0] if lines else None
+
+
+def _copies(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = [
+        {
+            "why": why,
+            "device": source,
+            "target": target,
+            "count": len(group),
+            "bytes": sum(event["bytes"] for event in group),
+            "line": _line(group),
+        }
+        for (why, source, target), group in _by(events, "why", "device", "target").items()
+    ]
+    return sorted(found, key=lambda row: -row["bytes"])
+
+
+def _waits(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = [
+        {
+            "why": why,
+            "device": device,
+            "count": len(group),
+            "ns": sum(event["end"] - event["start"] for event in group),
+            "line": _line(group),
+        }
+        for (why, device), group in _by(events, "why", "device").items()
+    ]
+    return sorted(found, key=lambda row: -row["ns"])
+
+
+def _advice(summary: dict[str, Any]) -> list[str]:
+    advice = []
+    for row in summary["copies"]:
+        if row["device"] == row["target"] and row["bytes"]:
+            advice.append(
+                f"{times(row['count'], 'copy')} of {size(row['bytes'])} because {row['why']}; "
+                "`copy=False` shows where"
+            )
+    for row in summary["waits"]:
+        advice.append(
+            f"the host waits {seconds(row['ns'])} for {row['device']}, for {row['why']}; "
+            "a consumer that takes a stream does not wait"
+        )
+    return advice
+
+
+def summary(events: list[dict[str, Any]], dropped: int, ns: int) -> dict[str, Any]:
+    kinds = _by(events, "kind")
+    result: dict[str, Any] = {
+        "ns": ns,
+        "copies": _copies(kinds.get(("copy",), [])),
+        "waits": _waits(kinds.get(("wait",), [])),
+        "refusals": len(kinds.get(("refusal",), [])),
+        "dropped": dropped,
+    }
+    result["advice"] = _advice(result)
+    return result
+
+
+def text(summary: dict[str, Any]) -> str:
+    lines = [f"arrowdev: a trace of {seconds(summary['ns'])}"]
+    for row in summary["copies"]:
+        lines.append(
+            f"  {times(row['count'], 'copy')} of {size(row['bytes'])}, {row['device']} -> "
+            f"{row['target']}, because {row['why']}"
+        )
+    for row in summary["waits"]:
+        lines.append(
+            f"  {times(row['count'], 'wait')} of the host for {row['device']}, "
+            f"{seconds(row['ns'])}, for {row['why']}"
+        )
+    if summary["refusals"]:
+        lines.append(f"  {times(summary['refusals'], 'refusal')}")
+    if summary["dropped"]:
+        lines.append(
+            f"  {times(summary['dropped'], 'event')} dropped: the rings were full, see events="
+        )
+    lines += [f"  advice: {advice}" for advice in summary["advice"]]
+    return "\n".join(lines)

@@ -1,0 +1,263 @@
+#include "python/functions/trace.h"
+
+#include <string.h>
+
+#include "base/trace.h"
+#include "support/compat.h"
+#include "support/waiting.h"
+
+/* --- the line of the user ------------------------------------------------ */
+
+/* Folders of code that is not the user's, arrowdev's first. Set by the first
+ * trace and never freed: a thread may still read it when a trace ends. */
+#define MAX_FOLDERS 24
+static struct {
+    const char *path;
+    size_t length;
+} folders[MAX_FOLDERS];
+static size_t n_folders;
+
+typedef enum code_kind {
+    OWN,
+    LIBRARY,
+    USER
+} code_kind;
+
+static code_kind
+kind_of_code(PyCodeObject *code)
+{
+    Py_ssize_t length;
+    const char *path = PyUnicode_AsUTF8AndSize(code->co_filename, &length);
+    if (path == NULL) {
+        PyErr_Clear();
+        return USER;
+    }
+    for (size_t i = 0; i < n_folders; i++) {
+        if (strncmp(path, folders[i].path, folders[i].length) == 0) {
+            return i == 0 ? OWN : LIBRARY;
+        }
+    }
+    return USER;
+}
+
+static int32_t
+place_in(PyFrameObject *frame)
+{
+#if PY_VERSION_HEX >= 0x030b0000
+    return PyFrame_GetLasti(frame);
+#else
+    return PyFrame_GetLineNumber(frame);
+#endif
+}
+
+static int
+line_of(const ad_trace_event *event)
+{
+#if PY_VERSION_HEX >= 0x030b0000
+    return PyCode_Addr2Line((PyCodeObject *)event->code, event->where);
+#else
+    return event->where;
+#endif
+}
+
+/* The references on `code` and `consumer` are the caller's. */
+static void
+find_line(ad_trace_event *event)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
+    while (frame != NULL && event->code == NULL) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        code_kind kind = kind_of_code(code);
+        if (kind == USER) {
+            event->code = code;
+            event->where = place_in(frame);
+        } else if (kind == LIBRARY && event->consumer == NULL) {
+            event->consumer = code;
+        } else {
+            Py_DECREF(code);
+        }
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    Py_XDECREF(frame);
+}
+
+/* Adds the event with the line, if this thread can tell it. */
+static void
+add(ad_trace_event *event)
+{
+    if (!ad_py_has_gil() || ad_py_is_finalizing()) {
+        ad_trace_add(event);
+        return;
+    }
+    PyObject *exception = ad_py_take_exception();
+    find_line(event);
+    PyObject *code = event->code;
+    PyObject *consumer = event->consumer;
+    void **objects[] = {&event->from, &event->to, &event->code,
+                        &event->consumer};
+    ad_trace_ring *ring = ad_trace_begin(event);
+    if (ring != NULL) {
+        for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++) {
+            if (ad_trace_keep(ring, objects[i])) {
+                Py_INCREF((PyObject *)*objects[i]);
+            }
+        }
+        ad_trace_end(ring, event);
+    }
+    Py_XDECREF(code);
+    Py_XDECREF(consumer);
+    ad_py_restore_exception(exception);
+}
+
+/* --- begin and end ------------------------------------------------------- */
+
+static int
+add_folder(PyObject *path)
+{
+    Py_ssize_t length;
+    const char *text = PyUnicode_AsUTF8AndSize(path, &length);
+    if (text == NULL) {
+        return -1;
+    }
+    if (n_folders < MAX_FOLDERS) {
+        folders[n_folders].path = strdup(text);
+        folders[n_folders].length = (size_t)length;
+        n_folders += folders[n_folders].path != NULL;
+    }
+    return 0;
+}
+
+PyObject *
+ad_function_trace_start(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_ssize_t capacity;
+    PyObject *paths;
+    if (!PyArg_ParseTuple(args, "nO!", &capacity, &PyTuple_Type, &paths)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; n_folders < (size_t)PyTuple_GET_SIZE(paths) &&
+                           i < PyTuple_GET_SIZE(paths);
+         i++) {
+        if (add_folder(PyTuple_GET_ITEM(paths, i)) < 0) {
+            return NULL;
+        }
+    }
+    atomic_store(&ad_trace_add_with_line, add);
+    ad_trace_start((size_t)capacity);
+    Py_RETURN_NONE;
+}
+
+/* --- what a trace gives -------------------------------------------------- */
+
+static const char *const kinds[] = {
+    [AD_TRACE_IMPORT] = "import",
+    [AD_TRACE_EXPORT] = "export",
+    [AD_TRACE_CONVERT] = "convert",
+    [AD_TRACE_COPY] = "copy",
+    [AD_TRACE_WAIT] = "wait",
+    [AD_TRACE_STREAM_WAIT] = "stream wait",
+    [AD_TRACE_RECORDED] = "event recorded",
+    [AD_TRACE_COMPLETE] = "event complete",
+    [AD_TRACE_REFUSAL] = "refusal",
+    [AD_TRACE_RELEASE] = "release",
+    [AD_TRACE_DEFERRED] = "deferred release",
+};
+
+static PyObject *
+object_or_none(void *object)
+{
+    return object != NULL ? object : Py_None;
+}
+
+static PyObject *
+text_of(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *
+shape_of(const ad_trace_event *event)
+{
+    int32_t n =
+        event->ndim < AD_TRACE_DIMENSIONS ? event->ndim : AD_TRACE_DIMENSIONS;
+    if (n < 0) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *shape = PyList_New(n);
+    for (int32_t i = 0; shape != NULL && i < n; i++) {
+        PyObject *extent = PyLong_FromLongLong(event->shape[i]);
+        if (extent == NULL) {
+            Py_CLEAR(shape);
+        } else {
+            PyList_SET_ITEM(shape, i, extent);
+        }
+    }
+    return shape;
+}
+
+static PyObject *
+name_of_device(ad_device device)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    return device.type == 0
+               ? Py_NewRef(Py_None)
+               : PyUnicode_FromString(ad_device_format(device, name));
+}
+
+static bool
+append_event(void *data, size_t ring, uint64_t thread,
+             const ad_trace_event *event)
+{
+    PyObject *dict = Py_BuildValue(
+        "{sssnsKsLsLszsOsOsOsisOsNsKsKsLsNsNsKsKsNsNsN}", /* */
+        "kind", kinds[event->kind], "ring", (Py_ssize_t)ring, "thread",
+        (unsigned long long)thread, "start", (long long)event->start, "end",
+        (long long)event->end, "name", event->name, "from",
+        object_or_none(event->from), "to", object_or_none(event->to), "code",
+        object_or_none(event->code), "line",
+        event->code != NULL ? line_of(event) : 0, "consumer",
+        object_or_none(event->consumer), "is_done",
+        PyBool_FromLong(event->is_done), "memory",
+        (unsigned long long)event->memory, "address",
+        (unsigned long long)(uintptr_t)event->address, "bytes",
+        (long long)event->nbytes, "device", name_of_device(event->device),
+        "target", name_of_device(event->target), "stream",
+        (unsigned long long)event->stream, "event",
+        (unsigned long long)(uintptr_t)event->event, "shape", shape_of(event),
+        "type", text_of(event->type), "why", text_of(event->why));
+    if (dict == NULL) {
+        return false;
+    }
+    int result = PyList_Append(data, dict);
+    Py_DECREF(dict);
+    return result == 0;
+}
+
+static void
+drop_object(void *Py_UNUSED(data), void *object)
+{
+    Py_DECREF((PyObject *)object);
+}
+
+PyObject *
+ad_function_trace_stop(PyObject *Py_UNUSED(module),
+                       PyObject *Py_UNUSED(ignored))
+{
+    ad_trace_stop();
+    PyObject *events = PyList_New(0);
+    if (events == NULL) {
+        return NULL;
+    }
+    ad_trace_visitor visitor = {
+        .event = append_event,
+        .object = drop_object,
+        .data = events,
+    };
+    if (!ad_trace_collect(&visitor)) {
+        Py_DECREF(events);
+        return NULL;
+    }
+    return Py_BuildValue("NK", events, (unsigned long long)visitor.dropped);
+}

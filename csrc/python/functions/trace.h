@@ -1,0 +1,14 @@
+/* The Python side of a trace (base/trace.h, docs/trace.md). For _trace.py.
+ */
+#ifndef AD_PYTHON_FUNCTIONS_TRACE_H
+#define AD_PYTHON_FUNCTIONS_TRACE_H
+
+#include "support/state.h"
+
+/* _trace_start(capacity, folders): the folder of arrowdev, then those of all
+ * other code that is not the user's. */
+PyObject *ad_function_trace_start(PyObject *module, PyObject *args);
+/* _trace_stop(): the events as dicts, and how many were dropped. */
+PyObject *ad_function_trace_stop(PyObject *module, PyObject *ignored);
+
+#endif /* AD_PYTHON_FUNCTIONS_TRACE_H */

@@ -1,0 +1,242 @@
+"""ad.trace: what it records, its file, and its ends."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from chrome_trace import check, instants, slices
+
+import arrowdev as ad
+from arrowdev import _trace
+from arrowdev.testing import software_device
+
+np = pytest.importorskip("numpy")
+STRIDES = "the tensor's strides have no equivalent in Arrow"
+
+
+def copy_strided():
+    return ad.array(np.arange(20.0)[::2])
+
+
+def test_a_copy_has_bytes_reason_and_line(tmp_path):
+    file = tmp_path / "t.json"
+    with ad.trace(file) as t:
+        copy_strided()
+    check(t.data)
+    assert json.loads(file.read_text()) == t.data
+    [copy] = slices(t.data, "copy")
+    args = copy["args"]
+    assert copy["name"] == "copy 80 bytes" and copy["dur"] > 0
+    assert (args["bytes"], args["why"]) == (80, STRIDES)
+    assert (args["device"], args["target"]) == ("cpu", "cpu")
+    assert args["bandwidth"] == pytest.approx(80 / copy["dur"] * 1e6)
+    line = copy_strided.__code__.co_firstlineno + 1
+    assert args["line"] == f"test_trace.py:{line} in copy_strided"
+
+
+def test_a_wait_has_its_time():
+    with software_device() as device, ad.trace() as t:
+        queue = device.queue()
+        queue.delay = 0.02
+        there = ad.array(device.array(b"12345678", queue=queue))
+        start = time.monotonic_ns()
+        there.synchronize()
+        took = (time.monotonic_ns() - start) / 1000
+    check(t.data)
+    waits = slices(t.data, "wait")
+    assert [wait["name"] for wait in waits] == ["wait for work on ext_dev:0"]
+    assert waits[0]["dur"] <= took
+    assert "test_a_wait_has_its_time" in waits[0]["args"]["line"]
+
+
+def test_a_refusal_has_its_message():
+    with ad.trace() as t, pytest.raises(ad.ExchangeError) as raised:
+        ad.array(np.arange(20.0)[::2], copy=False)
+    [refusal] = instants(t.data, "refusal")
+    assert refusal["name"] == "refusal (strides)"
+    assert str(raised.value).startswith(refusal["args"]["message"][:100])
+
+
+def test_a_long_message_is_cut_and_is_still_text():
+    class Refuses:
+        def __array_interface__(self):
+            raise ValueError
+
+        __array_interface__ = property(__array_interface__)
+
+        @property
+        def __dlpack__(self):
+            raise ValueError("ä" * 1000)
+
+    with ad.trace() as t, pytest.raises(ad.ExchangeError):
+        ad.array(Refuses())
+    check(t.data)
+    assert all(len(event["args"]["message"]) < 1000 for event in instants(t.data, "refusal"))
+
+
+def test_nothing_is_recorded_outside():
+    with ad.trace() as t:
+        pass
+    copy_strided()
+    assert slices(t.data, "copy") == []
+
+
+def test_a_full_ring_drops_the_oldest():
+    with ad.trace(events=4) as t:
+        for n in range(1, 8):
+            ad.array(np.arange(2.0 * n)[::2])
+    check(t.data)
+    assert [copy["args"]["bytes"] for copy in slices(t.data, "copy")][-1] == 56
+    events = [event for event in t.data["traceEvents"] if event["ph"] in "Xi"]
+    assert t.data["otherData"]["dropped"] > 0 and len(events) <= 4
+    assert "dropped" in t.summary()
+
+
+def test_each_thread_has_a_row():
+    both = threading.Barrier(2)
+
+    def work():
+        for _ in range(100):
+            copy_strided()
+        both.wait()
+
+    with ad.trace() as t:
+        threads = [threading.Thread(target=work, name=f"worker {i}") for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    check(t.data)
+    copies = slices(t.data, "copy")
+    rows = {copy["tid"] for copy in copies}
+    assert len(copies) == 200 and len(rows) == 2
+    assert [sum(copy["tid"] == row for copy in copies) for row in rows] == [100, 100]
+
+
+def test_a_thread_that_runs_on():
+    """Its events of one trace do not get into the next one, and it may go on after the last."""
+    stop = threading.Event()
+    begun = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            copy_strided()
+            begun.set()
+
+    thread = threading.Thread(target=work, name="runs on")
+    thread.start()
+    try:
+        assert begun.wait(60)
+        for _ in range(20):
+            with ad.trace(events=100) as t:
+                copy_strided()
+            check(t.data)
+            assert all(copy["ts"] >= 0 for copy in slices(t.data, "copy"))
+    finally:
+        stop.set()
+        thread.join()
+    names = [event["args"].get("name") for event in t.data["traceEvents"] if event["ph"] == "M"]
+    assert "MainThread" in names
+
+
+def test_one_trace_at_a_time():
+    with ad.trace() as t:
+        with pytest.raises(RuntimeError, match="a trace is on already"), ad.trace():
+            pass
+        copy_strided()
+    assert len(slices(t.data, "copy")) == 1
+    with pytest.raises(RuntimeError, match="this trace has ended"):
+        t.__enter__()
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="positive number of events, not 0"):
+        ad.trace(events=0)
+    with pytest.raises(RuntimeError, match="once its block has ended"):
+        ad.trace().summary()
+
+
+def test_the_file_is_written_after_an_exception(tmp_path):
+    file = tmp_path / "t.json"
+    with pytest.raises(KeyError), ad.trace(file):
+        copy_strided()
+        raise KeyError
+    check(json.loads(file.read_text()))
+    with ad.trace():
+        pass
+
+
+def test_a_forked_child_has_no_trace(tmp_path):
+    file = tmp_path / "t.json"
+    child_file = tmp_path / "child.json"
+    with ad.trace(file) as t:
+        copy_strided()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                t.end()
+                code = 2 * file.exists() + 4 * (_trace.current() is not None)
+                with ad.trace(child_file):
+                    copy_strided()
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(slices(t.data, "copy")) == 1
+    assert len(slices(json.loads(child_file.read_text()), "copy")) == 1
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+COPY = "import numpy as np, arrowdev as ad; ad.array(np.arange(20.0)[::2])"
+
+
+def test_the_environment_traces_the_process(tmp_path):
+    file = tmp_path / "t.json"
+    done = run(f"{COPY}; raise SystemExit(3)", ARROWDEV_TRACE=str(file))
+    assert done.returncode == 3
+    data = json.loads(file.read_text())
+    check(data)
+    [copy] = slices(data, "copy")
+    assert copy["args"]["line"] == "<string>:1 in <module>"
+    assert f"1 copy of 80 bytes, cpu -> cpu, because {STRIDES}" in done.stderr
+
+
+def test_the_summary_has_totals_and_advice():
+    with ad.trace() as t:
+        for _ in range(3):
+            copy_strided()
+    text = t.summary()
+    assert f"3 copies of 240 bytes, cpu -> cpu, because {STRIDES}" in text
+    assert "`copy=False` shows where" in text
+
+
+def test_python_code_records_too():
+    assert _trace.current() is None
+    with ad.trace() as t:
+        recorder = _trace.current()
+        now = time.monotonic_ns()
+        queue = ("software device 0", "queue 1")
+        here = ("host", threading.get_ident())
+        recorder.slice(queue, "kernel", "work", now, now + 2000, {"bytes": 1})
+        recorder.instant(queue, "race: x", "race", {"message": "m"}, now + 500)
+        recorder.flow("race", here, now, queue, now + 500)
+    events = check(t.data)
+    [work] = slices(t.data, "work")
+    assert (work["name"], work["dur"], work["args"]) == ("kernel", 2, {"bytes": 1})
+    assert work["pid"] == 1 and instants(t.data, "race")[0]["pid"] == 1
+    start = next(event for event in events if event["ph"] == "s")
+    assert start["pid"] == 0 and start["ts"] == work["ts"]
