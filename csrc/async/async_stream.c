@@ -3,12 +3,9 @@
 #include "async/async_stream.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/process.h"
 
@@ -135,7 +132,7 @@ static void
 waker_destroy(ad_owner *base)
 {
     ad_waker *self = (ad_waker *)base;
-    close(self->fd);
+    ad_flag_close(&self->flag);
     free(self);
 }
 
@@ -149,9 +146,8 @@ ad_waker_new(ad_waker **out, ad_error *err)
     if (self == NULL) {
         return ad_fail_memory(err, sizeof(*self));
     }
-    self->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (self->fd < 0) {
-        int code = errno;
+    int code = ad_flag_open(&self->flag);
+    if (code != 0) {
         free(self);
         (void)ad_fail(err, AD_ERR_EXCHANGE, "stream",
                       "close files, or raise the limit (ulimit -n)",
@@ -194,15 +190,11 @@ ad_waker_check(const ad_waker *self, ad_error *err)
                          "forked, and its other end is not in the child");
 }
 
-/* The write fails only if the counter is full; the descriptor is then readable
- * already. */
 void
 ad_waker_wake(ad_waker *self)
 {
-    const uint64_t one = 1;
     if (ad_waker_is_ours(self)) {
-        ssize_t n = write(self->fd, &one, sizeof(one));
-        (void)n;
+        ad_flag_set(&self->flag);
     }
 }
 
@@ -221,14 +213,11 @@ ad_waker_callback(ad_waker *self)
 bool
 ad_waker_clear(ad_waker *self)
 {
-    uint64_t count;
-    return ad_waker_is_ours(self) &&
-           read(self->fd, &count, sizeof(count)) == sizeof(count);
+    return ad_waker_is_ours(self) && ad_flag_clear(&self->flag);
 }
 
 void
 ad_waker_wait(ad_waker *self, int timeout_ms)
 {
-    struct pollfd waited = {.fd = self->fd, .events = POLLIN};
-    (void)poll(&waited, 1, timeout_ms);
+    ad_flag_wait(&self->flag, timeout_ms);
 }

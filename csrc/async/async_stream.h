@@ -27,6 +27,7 @@
 
 #include "abi/arrow_c.h"
 #include "model/array.h"
+#include "base/os.h"
 #include "base/owner.h"
 #include "model/schema.h"
 #include "base/status.h"
@@ -271,7 +272,7 @@ const char *ad_async_event_name(ad_async_event event);
 
 typedef struct ad_waker {
     ad_owner base;
-    int fd;              /* an eventfd, for poll() */
+    ad_flag flag;
     unsigned generation; /* of the process that created it */
 } ad_waker;
 

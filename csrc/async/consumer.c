@@ -64,10 +64,10 @@ call_producer(ad_async_consumer *self, producer_call call, int64_t n)
         producer->cancel(producer);
     }
     frames = here.outer;
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->n_calls--;
-    pthread_cond_broadcast(&self->quiet);
-    pthread_mutex_unlock(&self->mutex);
+    ad_cond_broadcast(&self->quiet);
+    ad_mutex_unlock(&self->mutex);
 }
 
 /* Extracts a task that nobody wants. Extracts into a scratch struct, because
@@ -97,7 +97,7 @@ take_wake(ad_async_consumer *self)
 static void
 unlock_and_wake(ad_async_consumer *self, bool wake)
 {
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     if (wake && self->options.wake.call != NULL) {
         self->options.wake.call(self->options.wake.context);
     }
@@ -186,7 +186,7 @@ begin_callback(ad_async_consumer *self, const char *call)
     } else {
         snprintf(rule, sizeof(rule), "%s", not_serialized);
     }
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     (void)refuse(self, call, rule);
     unlock_and_wake(self, take_wake(self));
     return false;
@@ -278,7 +278,7 @@ on_schema(struct ArrowAsyncDeviceStreamHandler *handler,
     if (begin_callback(self, "on_schema")) {
         producer_call call = CALL_REQUEST;
         int64_t n = self->options.queue_size;
-        pthread_mutex_lock(&self->mutex);
+        ad_mutex_lock(&self->mutex);
         result = receive_schema(self, handler->producer, schema);
         if (result == 0) {
             self->n_calls++;
@@ -360,7 +360,7 @@ on_next_task(struct ArrowAsyncDeviceStreamHandler *handler,
     if (task != NULL && metadata != NULL) {
         status = ad_metadata_copy(metadata, &copy, &err);
     }
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     int result;
     if (status != AD_OK) {
         ad_error_prefix(&err, "metadata of on_next_task: ");
@@ -440,7 +440,7 @@ on_error(struct ArrowAsyncDeviceStreamHandler *handler, int code,
      * a rule, but is accepted so that the error is not lost. */
     bool is_nested = innermost_call(self) != NULL;
     bool is_serial = is_nested || begin_callback(self, "on_error");
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     const char *rule = broken_order_rule(self, AD_ASYNC_ON_ERROR);
     if (rule != NULL) {
         (void)refuse(self, "on_error", rule);
@@ -460,9 +460,9 @@ ad_async_tell_own_consumer(struct ArrowAsyncDeviceStreamHandler *handler,
 {
     if (handler->on_error == on_error) {
         ad_async_consumer *self = handler->private_data;
-        pthread_mutex_lock(&self->mutex);
+        ad_mutex_lock(&self->mutex);
         self->reported = *cause;
-        pthread_mutex_unlock(&self->mutex);
+        ad_mutex_unlock(&self->mutex);
     }
 }
 
@@ -480,9 +480,9 @@ handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
             release_now(self);
             return;
         }
-        pthread_mutex_lock(&self->mutex);
+        ad_mutex_lock(&self->mutex);
         break_rule(self, "release", not_serialized);
-        pthread_mutex_unlock(&self->mutex);
+        ad_mutex_unlock(&self->mutex);
         /* Another call of the handler is running and still uses it: that call
          * performs the release when it returns. Nothing is used here after the
          * exchange. */
@@ -498,7 +498,7 @@ handler_release(struct ArrowAsyncDeviceStreamHandler *handler)
 static void
 release_now(ad_async_consumer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     if (self->state == AD_ASYNC_RELEASED) {
         break_rule(self, "release", broken_order_rule(self, AD_ASYNC_RELEASE));
         atomic_store(&self->callback, CALLBACK_NONE);
@@ -509,7 +509,7 @@ release_now(ad_async_consumer *self)
      * must have left it. */
     int own_calls = count_own_calls(self);
     while (self->n_calls > own_calls) {
-        pthread_cond_wait(&self->quiet, &self->mutex);
+        ad_cond_wait(&self->quiet, &self->mutex);
     }
     const char *rule = broken_order_rule(self, AD_ASYNC_RELEASE);
     apply_event(self, AD_ASYNC_RELEASE);
@@ -536,8 +536,8 @@ consumer_destroy(ad_owner *base)
     free(self->metadata);
     free(self->error_message);
     free(self->error_metadata);
-    pthread_cond_destroy(&self->quiet);
-    pthread_mutex_destroy(&self->mutex);
+    ad_cond_destroy(&self->quiet);
+    ad_mutex_destroy(&self->mutex);
     ad_owner_unref(self->options.wake.owner);
     free(self);
 }
@@ -573,8 +573,8 @@ ad_async_consumer_new(const ad_async_consumer_options *options,
     };
     self->options = *options;
     ad_owner_ref(options->wake.owner);
-    pthread_mutex_init(&self->mutex, NULL);
-    pthread_cond_init(&self->quiet, NULL);
+    ad_mutex_init(&self->mutex);
+    (void)ad_cond_init(&self->quiet);
     *out = self;
     return AD_OK;
 }
@@ -623,7 +623,7 @@ update_and_unlock(ad_async_consumer *self, ad_async_poll *poll, ad_error *err)
             }
             break;
     }
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     return status;
 }
 
@@ -631,13 +631,13 @@ ad_status
 ad_async_consumer_schema(ad_async_consumer *self, ad_schema *out,
                          ad_async_poll *poll, ad_error *err)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     if (self->schema.node == NULL) {
         return update_and_unlock(self, poll, err);
     }
     *out = ad_schema_ref(self->schema);
     *poll = AD_ASYNC_READY;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     return AD_OK;
 }
 
@@ -701,7 +701,7 @@ tell_producer(ad_async_consumer *self)
 {
     producer_call call = CALL_REQUEST;
     int64_t n = 0;
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     /* In any other state the producer may be freed. */
     bool is_due = self->state == AD_ASYNC_OPEN;
     if (is_due && self->wants_cancel) {
@@ -714,7 +714,7 @@ tell_producer(ad_async_consumer *self)
     }
     self->n_calls += is_due;
     self->n_owed = 0;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     if (is_due) {
         call_producer(self, call, n);
     }
@@ -737,10 +737,10 @@ stop_and_unlock(ad_async_consumer *self, bool holds_task)
         self->n_cancelling++;
         self->n_calls++;
     }
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     if (is_now) {
         call_producer(self, CALL_CANCEL, 0);
-        pthread_mutex_lock(&self->mutex);
+        ad_mutex_lock(&self->mutex);
         self->n_cancelling--;
         unlock_and_wake(self, take_wake(self));
     }
@@ -749,9 +749,9 @@ stop_and_unlock(ad_async_consumer *self, bool holds_task)
 static void
 drop_queue(ad_async_consumer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     take_queued(self);
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     while (self->n_taken > 0) {
         ad_async_slot dropped = pop_taken(self);
         drop_task(&dropped.task);
@@ -802,7 +802,7 @@ static void
 stop_after_failure(ad_async_consumer *self, int code, int64_t number,
                    const ad_error *err)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->is_broken = true;
     if (code != 0) {
         /* The producer must report the reason with on_error. */
@@ -821,13 +821,13 @@ ad_async_consumer_pop(ad_async_consumer *self, ad_async_batch *out,
 {
     ad_error own_err;
     if (self->n_taken == 0) {
-        pthread_mutex_lock(&self->mutex);
+        ad_mutex_lock(&self->mutex);
         if (self->count == 0 || self->is_broken) {
             return update_and_unlock(self, poll, err);
         }
         take_queued(self);
         self->is_waiting = self->n_taken == 0;
-        pthread_mutex_unlock(&self->mutex);
+        ad_mutex_unlock(&self->mutex);
         if (self->n_taken == 0) {
             *poll = AD_ASYNC_PENDING;
             return AD_OK;
@@ -851,14 +851,14 @@ ad_async_consumer_pop(ad_async_consumer *self, ad_async_batch *out,
     }
     free(taken.metadata);
     stop_after_failure(self, code, number, err);
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     return update_and_unlock(self, poll, err);
 }
 
 void
 ad_async_consumer_cancel(ad_async_consumer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->is_cancelled = true;
     stop_and_unlock(self, false);
 }
@@ -866,7 +866,7 @@ ad_async_consumer_cancel(ad_async_consumer *self)
 bool
 ad_async_consumer_error(ad_async_consumer *self, ad_async_error *out)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     bool is_there = self->has_error;
     if (is_there) {
         *out = (ad_async_error){
@@ -877,14 +877,14 @@ ad_async_consumer_error(ad_async_consumer *self, ad_async_error *out)
             .is_outcome = self->outcome == OUTCOME_ERROR,
         };
     }
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     return is_there;
 }
 
 void
 ad_async_consumer_close(ad_async_consumer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->is_closed = true;
     self->is_cancelled = true;
     self->is_waiting = false;

@@ -5,7 +5,6 @@
 #ifndef AD_ASYNC_CONSUMER_H
 #define AD_ASYNC_CONSUMER_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "async/async_stream.h"
@@ -40,11 +39,11 @@ struct ad_async_consumer {
     int64_t head;
     int64_t n_taken;
     int64_t n_popped;
-    int64_t n_owed;        /* popped, but not requested again yet */
-    bool is_starved;       /* the producer had no request left at the take */
-    pthread_mutex_t mutex; /* guards the members below */
-    pthread_cond_t quiet;  /* n_calls decreased */
-    int n_calls;           /* threads inside request() or cancel() */
+    int64_t n_owed;   /* popped, but not requested again yet */
+    bool is_starved;  /* the producer had no request left at the take */
+    ad_mutex mutex;   /* guards the members below */
+    ad_cond quiet;    /* n_calls decreased */
+    int n_calls;      /* threads inside request() or cancel() */
     int n_cancelling; /* threads inside cancel() that need a queued task */
     ad_async_state state;
     bool has_error;    /* on_error was called */

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@ struct ad_async_producer {
     char *metadata;
     struct task *refused;   /* not extracted until now, or NULL */
     atomic_flag is_calling; /* a call of the handler is running */
-    pthread_mutex_t mutex;  /* guards the members below */
+    ad_mutex mutex;         /* guards the members below */
     ad_async_state state;
     const char *refused_call;
     int refusal; /* what it returned */
@@ -36,7 +35,7 @@ unlock_and_wake(ad_async_producer *self, bool is_over)
 {
     bool wake = self->is_waiting || is_over;
     self->is_waiting = false;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     if (wake && self->wake.call != NULL) {
         self->wake.call(self->wake.context);
     }
@@ -54,9 +53,9 @@ static void
 producer_request(struct ArrowAsyncProducer *shown, int64_t n)
 {
     ad_async_producer *self = shown->private_data;
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     if (!is_active(self)) {
-        pthread_mutex_unlock(&self->mutex);
+        ad_mutex_unlock(&self->mutex);
         return;
     }
     if (n <= 0) {
@@ -72,7 +71,7 @@ static void
 producer_cancel(struct ArrowAsyncProducer *shown)
 {
     ad_async_producer *self = shown->private_data;
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     bool is_first = !self->is_cancelled && self->state != AD_ASYNC_RELEASED;
     self->is_cancelled = true;
     unlock_and_wake(self, is_first);
@@ -159,7 +158,7 @@ producer_destroy(ad_owner *base)
 {
     ad_async_producer *self = (ad_async_producer *)base;
     ad_owner_unref(self->wake.owner);
-    pthread_mutex_destroy(&self->mutex);
+    ad_mutex_destroy(&self->mutex);
     free(self->metadata);
     free(self);
 }
@@ -216,7 +215,7 @@ ad_async_producer_new(struct ArrowAsyncDeviceStreamHandler *handler,
     self->wake = options->wake;
     ad_owner_ref(options->wake.owner);
     atomic_flag_clear(&self->is_calling);
-    pthread_mutex_init(&self->mutex, NULL);
+    ad_mutex_init(&self->mutex);
     self->handler = handler;
     handler->producer = &self->shown;
     *out = self;
@@ -265,9 +264,9 @@ end_call(ad_async_producer *self)
 static ad_async_state
 state_of(ad_async_producer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     ad_async_state found = self->state;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     return found;
 }
 
@@ -282,19 +281,19 @@ may_call(ad_async_producer *self, ad_async_event call)
 static void
 apply_event(ad_async_producer *self, ad_async_event event)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->state = ad_async_step_of(self->state, event)->next;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
 }
 
 static void
 note_refusal(ad_async_producer *self, const char *call, int code)
 {
     apply_event(self, AD_ASYNC_REFUSAL);
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->refused_call = call;
     self->refusal = code;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
 }
 
 /* Arrow C++ never extracts a task that it refused, other consumers may do so
@@ -368,14 +367,14 @@ static ad_async_poll
 take_credit(ad_async_producer *self, int64_t n)
 {
     ad_async_poll poll = AD_ASYNC_END;
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     if (is_active(self)) {
         bool is_ready = self->state == AD_ASYNC_OPEN && self->credit > 0;
         poll = is_ready ? AD_ASYNC_READY : AD_ASYNC_PENDING;
         self->credit -= is_ready ? n : 0;
         self->is_waiting |= !is_ready;
     }
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     return poll;
 }
 
@@ -388,9 +387,9 @@ ad_async_producer_poll(ad_async_producer *self)
 static void
 return_credit(ad_async_producer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->credit += self->credit < INT64_MAX;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
 }
 
 static ad_status
@@ -494,10 +493,10 @@ fail_refused(const ad_async_producer *self, ad_error *err)
 static ad_status
 end_stream(ad_async_producer *self, ad_error *err)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     bool is_refused = self->state == AD_ASYNC_REFUSED;
     bool has_bad_request = self->has_bad_request;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     if (is_refused) {
         return fail_refused(self, err);
     }
@@ -552,9 +551,9 @@ ad_async_producer_fail(ad_async_producer *self, int code, const char *message,
 static ad_status
 abandon(ad_async_producer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     bool is_unwanted = self->is_cancelled && self->state == AD_ASYNC_OPEN;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     if (is_unwanted) {
         return ad_async_producer_finish(self, NULL);
     }

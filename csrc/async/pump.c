@@ -1,7 +1,6 @@
 #include "async/pump.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +20,8 @@ struct ad_async_pump {
     ad_async_pump *next; /* in `running` */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t thread_gone; /* valid if has_condition */
+static ad_mutex lock = AD_MUTEX_INIT;
+static ad_cond thread_gone; /* valid if has_condition */
 static bool has_condition;
 static ad_async_pump *running;
 static size_t n_threads;
@@ -109,13 +108,13 @@ end_stream(ad_async_pump *self, ad_status status, ad_error *err)
 static void
 leave_running(ad_async_pump *self)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     ad_async_pump **link = &running;
     while (*link != self) {
         link = &(*link)->next;
     }
     *link = self->next;
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
 }
 
 static void *
@@ -136,10 +135,10 @@ run(void *context)
         ad_waker_wake(done);
         ad_waker_unref(done);
     }
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     n_threads--;
-    pthread_cond_broadcast(&thread_gone);
-    pthread_mutex_unlock(&lock);
+    ad_cond_broadcast(&thread_gone);
+    ad_mutex_unlock(&lock);
     return NULL;
 }
 
@@ -149,7 +148,7 @@ run(void *context)
 static void
 after_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    ad_mutex_init(&lock);
     has_condition = false;
     running = NULL;
     n_threads = 0;
@@ -164,7 +163,7 @@ start_locked(ad_async_pump *self)
     if (has_ended) {
         return ECANCELED;
     }
-    int code = has_condition ? 0 : ad_cond_init_monotonic(&thread_gone);
+    int code = has_condition ? 0 : ad_cond_init(&thread_gone);
     has_condition = code == 0;
     return code == 0 ? ad_thread_start(run, self, NULL) : code;
 }
@@ -173,14 +172,14 @@ static ad_status
 enter_running(ad_async_pump *self, ad_error *err)
 {
     (void)ad_process_add_child_hook(&child_hook);
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     int code = start_locked(self);
     if (code == 0) {
         self->next = running;
         running = self;
         n_threads++;
     }
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     if (code == 0) {
         return AD_OK;
     }
@@ -193,23 +192,22 @@ enter_running(ad_async_pump *self, ad_error *err)
 void
 ad_async_pump_stop_all(void)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     has_ended = true;
     for (ad_async_pump *pump = running; pump != NULL; pump = pump->next) {
         ad_async_pump_stop(pump);
     }
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
 }
 
 void
-ad_async_pump_join_all(const struct timespec *deadline)
+ad_async_pump_join_all(int64_t deadline)
 {
-    int waited = 0;
-    pthread_mutex_lock(&lock);
-    while (n_threads > 0 && waited == 0) {
-        waited = pthread_cond_timedwait(&thread_gone, &lock, deadline);
+    ad_mutex_lock(&lock);
+    while (n_threads > 0 &&
+           ad_cond_wait_until(&thread_gone, &lock, deadline)) {
     }
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
 }
 
 /* --- one pump ------------------------------------------------------------ */

@@ -5,7 +5,7 @@
 #ifndef AD_ASYNC_PUMP_H
 #define AD_ASYNC_PUMP_H
 
-#include <time.h>
+#include <stdint.h>
 
 #include "stream/array_stream.h"
 #include "async/async_stream.h"
@@ -38,7 +38,7 @@ void ad_async_pump_unref(ad_async_pump *pump);
 void ad_async_pump_stop_all(void);
 
 /* Waits until all threads of pumps have ended, or until `deadline`
- * (AD_WAIT_CLOCK). Call without the GIL. */
-void ad_async_pump_join_all(const struct timespec *deadline);
+ * of ad_now(). Call without the GIL. */
+void ad_async_pump_join_all(int64_t deadline);
 
 #endif /* AD_ASYNC_PUMP_H */

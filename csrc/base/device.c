@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "abi/arrow_c.h"
 
@@ -47,6 +46,18 @@ ad_device_format(ad_device device, char *buffer)
     return buffer;
 }
 
+/* Names are lower-case letters and underscores. `text` may go on. */
+static bool
+is_same_name(const char *text, const char *name)
+{
+    while (*name != '\0' && (*text >= 'A' && *text <= 'Z' ? *text - 'A' + 'a'
+                                                          : *text) == *name) {
+        text++;
+        name++;
+    }
+    return *name == '\0';
+}
+
 bool
 ad_device_parse(const char *text, ad_device *out)
 {
@@ -62,7 +73,7 @@ ad_device_parse(const char *text, ad_device *out)
     }
     for (size_t i = 0; i < N_DEVICE_TYPES; i++) {
         const char *name = device_types[i].name;
-        if (strlen(name) == length && strncasecmp(text, name, length) == 0) {
+        if (strlen(name) == length && is_same_name(text, name)) {
             out->type = device_types[i].type;
             out->id = out->type == ARROW_DEVICE_CPU ? -1 : id;
             return out->type != ARROW_DEVICE_CPU || id == 0;

@@ -33,12 +33,6 @@ ad_log_ask(void)
     return ad_trace_is_on() || ad_log_wants_lines();
 }
 
-int64_t
-ad_log_now(void)
-{
-    return ad_trace_now();
-}
-
 void
 ad_log(const char *format, ...)
 {

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/device.h"
+#include "base/os.h"
 
 typedef enum ad_log_state {
     AD_LOG_OFF = 0,
@@ -49,15 +50,12 @@ ad_log_is_on(void)
 /* Whether the logger wants lines: a trace alone does not. */
 bool ad_log_wants_lines(void);
 
-/* When a copy begins: ns of CLOCK_MONOTONIC, or 0 while no trace is on. */
-__attribute__((cold)) int64_t ad_log_now(void);
-
+/* When a copy begins: ns of ad_now(), or 0 while no trace is on. */
 static inline int64_t
 ad_log_start(void)
 {
     int state = atomic_load_explicit(&ad_log_state_now, memory_order_relaxed);
-    return __builtin_expect((state & AD_LOG_TRACED) != 0, 0) ? ad_log_now()
-                                                             : 0;
+    return __builtin_expect((state & AD_LOG_TRACED) != 0, 0) ? ad_now() : 0;
 }
 
 /* Write a line. Call if ad_log_is_on(). */

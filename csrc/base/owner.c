@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "base/os.h"
 #include "base/thread_local.h"
 
 /* --- destroying ---------------------------------------------------------- */
@@ -359,19 +359,9 @@ static const ad_owner_ops block_ops = {
     .name = "host memory",
 };
 
-#define HUGE (4 << 20)
-#define PAGE 4096
-
 /* A block of this size is new from the system. Faulting it in page by page
- * takes longer than filling it. A refused request is ignored. */
-static void
-ask_for_huge_pages(void *data, size_t nbytes)
-{
-    if (nbytes >= HUGE) {
-        size_t skipped = PAGE - (uintptr_t)data % PAGE;
-        (void)madvise((char *)data + skipped, nbytes - skipped, MADV_HUGEPAGE);
-    }
-}
+ * takes longer than filling it. */
+#define HUGE_BLOCK (4 << 20)
 
 /* Allocates one block and aligns it by hand. glibc before 2.38 does not reuse
  * a freed block of aligned_alloc for the same size: it takes fresh pages from
@@ -395,7 +385,9 @@ ad_host_block_new(int64_t nbytes, ad_host_block **out, ad_error *err)
     if (nbytes > 0) {
         uintptr_t start = (uintptr_t)block + extra;
         block->data = (void *)(start & ~(uintptr_t)(AD_ALIGNMENT - 1));
-        ask_for_huge_pages(block->data, padded);
+        if (padded >= HUGE_BLOCK) {
+            ad_os_ask_for_huge_pages(block->data, padded);
+        }
         memset((char *)block->data + nbytes, 0, padded - (size_t)nbytes);
     }
     *out = block;

@@ -11,7 +11,7 @@
 #ifndef AD_BASE_THREAD_LOCAL_H
 #define AD_BASE_THREAD_LOCAL_H
 
-#include <features.h>
+#include <stdint.h> /* which defines __GLIBC__ */
 
 #if defined(__GLIBC__) && defined(__x86_64__)
 #define AD_THREAD_LOCAL                                                       \

@@ -1,12 +1,10 @@
 #include "base/trace.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/log.h"
+#include "base/os.h"
 #include "base/process.h"
 #include "base/thread_local.h"
 
@@ -31,18 +29,10 @@ static atomic_uint number;
 static atomic_size_t capacity_now;
 static atomic_uint_least64_t n_lost; /* for want of memory */
 static AD_THREAD_LOCAL ad_trace_ring *mine;
-static pthread_key_t at_thread_end;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static ad_thread_key at_thread_end;
+static ad_once once = AD_ONCE_INIT;
 static bool has_key;
 void (*_Atomic ad_trace_add_with_line)(ad_trace_event *event) = NULL;
-
-int64_t
-ad_trace_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 bool
 ad_trace_is_on(void)
@@ -83,7 +73,7 @@ static ad_child_hook child_hook = {.run = after_fork};
 static void
 make_key(void)
 {
-    has_key = pthread_key_create(&at_thread_end, end_thread) == 0;
+    has_key = ad_thread_key_new(&at_thread_end, end_thread);
 }
 
 /* A ring of no thread, whose events are of a trace that is over. */
@@ -120,19 +110,18 @@ new_ring(void)
 static ad_trace_ring *
 take_ring(void)
 {
-    pthread_once(&once, make_key);
+    ad_once_call(&once, make_key);
     ad_trace_ring *ring = find_ring();
     if (ring == NULL) {
         ring = new_ring();
     }
-    if (ring == NULL || !has_key ||
-        pthread_setspecific(at_thread_end, ring) != 0) {
+    if (ring == NULL || !has_key || !ad_thread_key_set(at_thread_end, ring)) {
         if (ring != NULL) {
             atomic_store(&ring->is_taken, false);
         }
         return NULL;
     }
-    ring->thread = (uint64_t)(uintptr_t)pthread_self();
+    ring->thread = ad_thread_self();
     mine = ring;
     return ring;
 }
@@ -267,7 +256,7 @@ add_with_line(ad_trace_event *event, const char *why)
 {
     void (*add)(ad_trace_event *) = atomic_load(&ad_trace_add_with_line);
     event->trace = ad_trace_number();
-    event->end = ad_trace_now();
+    event->end = ad_now();
     if (event->start == 0) {
         event->start = event->end;
     }
@@ -331,7 +320,7 @@ ad_trace_stop(void)
     atomic_fetch_and(&ad_log_state_now, ~AD_LOG_TRACED);
     for (ad_trace_ring *r = atomic_load(&rings); r != NULL; r = r->next) {
         while (atomic_load(&r->is_writing)) {
-            sched_yield();
+            ad_yield();
         }
     }
 }

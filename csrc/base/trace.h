@@ -71,7 +71,6 @@ typedef struct ad_trace_event {
 
 typedef struct ad_trace_ring ad_trace_ring;
 
-int64_t ad_trace_now(void);
 bool ad_trace_is_on(void);
 /* The number of the trace that is on, or of the last one. */
 unsigned ad_trace_number(void);

@@ -1,10 +1,8 @@
 #include "base/wait.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/os.h"
 #include "base/process.h"
 
 /* Most work is complete after this spin and does not need a helper thread. */
@@ -33,8 +31,8 @@ ad_wait_set_hooks(ad_wait_hooks hooks)
  * two holds a reference. */
 typedef struct job {
     ad_owner base;
-    pthread_mutex_t lock;
-    pthread_cond_t done;
+    ad_mutex lock;
+    ad_cond done;
     ad_wait wait;
     bool is_done;
     ad_status status;
@@ -45,8 +43,8 @@ static void
 job_destroy(ad_owner *base)
 {
     job *self = (job *)base;
-    pthread_cond_destroy(&self->done);
-    pthread_mutex_destroy(&self->lock);
+    ad_cond_destroy(&self->done);
+    ad_mutex_destroy(&self->lock);
     free(self);
 }
 
@@ -59,14 +57,14 @@ run(void *arg)
     ad_error error;
     ad_status status = self->wait.wait(&self->wait, &error);
     ad_owner_unref(self->wait.subject);
-    pthread_mutex_lock(&self->lock);
+    ad_mutex_lock(&self->lock);
     self->is_done = true;
     self->status = status;
     if (status != AD_OK) {
         self->error = error;
     }
-    pthread_cond_signal(&self->done);
-    pthread_mutex_unlock(&self->lock);
+    ad_cond_signal(&self->done);
+    ad_mutex_unlock(&self->lock);
     ad_owner_unref(&self->base);
     return NULL;
 }
@@ -80,12 +78,12 @@ start(const ad_wait *wait)
         return NULL;
     }
     *self = (job){.wait = *wait};
-    if (ad_cond_init_monotonic(&self->done) != 0) {
+    if (ad_cond_init(&self->done) != 0) {
         free(self);
         return NULL;
     }
     ad_owner_init(&self->base, &job_ops);
-    pthread_mutex_init(&self->lock, NULL);
+    ad_mutex_init(&self->lock);
     ad_owner_ref(&self->base);
     ad_owner_ref(wait->subject);
     if (ad_thread_start(run, self, NULL) != 0) {
@@ -100,17 +98,13 @@ start(const ad_wait *wait)
 static bool
 is_done_soon(job *self)
 {
-    struct timespec until;
-    clock_gettime(AD_WAIT_CLOCK, &until);
-    until.tv_nsec += POLL_NS;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_mutex_lock(&self->lock);
+    const int64_t until = ad_now() + POLL_NS;
+    ad_mutex_lock(&self->lock);
     while (!self->is_done &&
-           pthread_cond_timedwait(&self->done, &self->lock, &until) == 0) {
+           ad_cond_wait_until(&self->done, &self->lock, until)) {
     }
     bool is_done = self->is_done;
-    pthread_mutex_unlock(&self->lock);
+    ad_mutex_unlock(&self->lock);
     return is_done;
 }
 
@@ -137,38 +131,28 @@ await(job *self, void *saved, ad_error *err)
     return self->status;
 }
 
-int64_t
-ad_wait_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
 void
 ad_wait_pause(int64_t begun)
 {
-    const int64_t waited = ad_wait_now() - begun;
+    const int64_t waited = ad_now() - begun;
     const int64_t pause = waited / PAUSES_PER_WAIT;
-    const struct timespec span = {
-        0, (long)(pause < LONGEST_PAUSE_NS ? pause : LONGEST_PAUSE_NS)};
     if (waited < SPIN_NS) {
-        sched_yield();
+        ad_yield();
     } else {
-        (void)nanosleep(&span, NULL);
+        ad_sleep(pause < LONGEST_PAUSE_NS ? pause : LONGEST_PAUSE_NS);
     }
 }
 
 bool
 ad_wait_is_over_soon(const ad_wait *wait)
 {
-    int64_t end = ad_wait_now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
+    int64_t end = ad_now() + (wait->on_host ? SPIN_ON_HOST_NS : SPIN_NS);
     do {
         if (wait->is_over(wait)) {
             return true;
         }
-        sched_yield(); /* the device may be this CPU */
-    } while (ad_wait_now() < end);
+        ad_yield(); /* the device may be this CPU */
+    } while (ad_now() < end);
     return false;
 }
 

@@ -126,10 +126,9 @@ AD_MUST_CHECK ad_status ad_wait_interruptible(const ad_wait *wait,
 /* Whether the wait is over now or after a short spin. Requires is_over. */
 bool ad_wait_is_over_soon(const ad_wait *wait);
 
-/* For a wait that polls: the time, and the pause before the next query of a
- * wait that began at `begun`. It yields at first, and then sleeps in
+/* For a wait that polls: the pause before the next query of a wait that began
+ * at the time `begun` of ad_now(). It yields at first, and then sleeps in
  * proportion to the time waited: 3 % of it, at most 0.5 ms. */
-int64_t ad_wait_now(void);
 void ad_wait_pause(int64_t begun);
 
 /* Schedule the effect of an interruption for later. For AD_ERR_INTERRUPTED in

@@ -26,12 +26,12 @@ find_locked(const ad_queue_registry *self, uintptr_t key)
 bool
 ad_queue_registry_find(ad_queue_registry *self, uintptr_t key, void **where)
 {
-    pthread_mutex_lock(&self->lock);
+    ad_mutex_lock(&self->lock);
     const ad_queue_entry *entry = find_locked(self, key);
     if (entry != NULL && where != NULL) {
         *where = entry->where;
     }
-    pthread_mutex_unlock(&self->lock);
+    ad_mutex_unlock(&self->lock);
     return entry != NULL;
 }
 
@@ -69,13 +69,13 @@ ad_queue_registry_add(ad_queue_registry *self, const ad_queue_entry *entry)
     ad_owner_init(&added->base, &entry_ops);
     added->forget = self->forget;
     ad_queue_entry *dropped = added;
-    pthread_mutex_lock(&self->lock);
+    ad_mutex_lock(&self->lock);
     if (find_locked(self, entry->key) == NULL) {
         added->next = self->entries;
         self->entries = added;
         dropped = take_surplus_locked(self);
     }
-    pthread_mutex_unlock(&self->lock);
+    ad_mutex_unlock(&self->lock);
     if (dropped != NULL) {
         ad_owner_unref(&dropped->base);
     }
@@ -87,7 +87,7 @@ ad_queue_registry_finish(ad_queue_registry *self, int64_t id, ad_error *err)
 {
     ad_status status = AD_OK;
     size_t n = 0;
-    pthread_mutex_lock(&self->lock);
+    ad_mutex_lock(&self->lock);
     for (ad_queue_entry *e = self->entries; e != NULL; e = e->next) {
         n++;
     }
@@ -100,7 +100,7 @@ ad_queue_registry_finish(ad_queue_registry *self, int64_t id, ad_error *err)
             found[n++] = e;
         }
     }
-    pthread_mutex_unlock(&self->lock);
+    ad_mutex_unlock(&self->lock);
     if (found == NULL) {
         return ad_fail_memory(err, sizeof(*found));
     }

@@ -9,11 +9,11 @@
 #ifndef AD_DEVICE_QUEUE_REGISTRY_H
 #define AD_DEVICE_QUEUE_REGISTRY_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/device.h"
+#include "base/os.h"
 #include "base/owner.h"
 #include "base/status.h"
 
@@ -35,7 +35,7 @@ typedef struct ad_queue_registry {
     void (*forget)(void *queue); /* releases one reference to a queue */
     /* Waits for the work on a queue of the device `id`. */
     ad_status (*finish)(void *queue, int64_t id, ad_error *err);
-    pthread_mutex_t lock;
+    ad_mutex lock;
     ad_queue_entry *entries; /* newest first */
 } ad_queue_registry;
 

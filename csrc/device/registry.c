@@ -1,10 +1,10 @@
 #include "device/backend.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/os.h"
 #include "base/process.h"
 #include "base/wait.h"
 
@@ -218,7 +218,7 @@ typedef struct entry {
     bool has_events;
     const struct ad_backend *source;
     struct ad_backend backend; /* with its defaults filled in */
-    pthread_mutex_t lock;      /* held while loading */
+    ad_mutex lock;             /* held while loading */
     ad_error error;            /* valid when FAILED, guarded by the lock */
 } entry;
 
@@ -226,7 +226,7 @@ typedef struct entry {
 static entry entries[AD_N_DEVICE_TYPES];
 static const struct ad_backend *listed[AD_N_DEVICE_TYPES];
 static atomic_size_t n_entries;
-static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+static ad_mutex adding = AD_MUTEX_INIT;
 static struct ad_backend absent; /* the stand-in */
 
 /* Types with other numbers have no backend. */
@@ -240,7 +240,7 @@ static atomic_bool is_built;
 static void
 after_fork(void)
 {
-    pthread_mutex_init(&adding, NULL);
+    ad_mutex_init(&adding);
     for (size_t i = 0; i < atomic_load(&n_entries); i++) {
         entry *e = &entries[i];
         int state = atomic_load(&e->state);
@@ -249,7 +249,7 @@ after_fork(void)
         } else if (state == READY || state == LOADING) {
             atomic_store(&e->state, FORKED);
         }
-        pthread_mutex_init(&e->lock, NULL);
+        ad_mutex_init(&e->lock);
     }
     for (size_t i = 0; i < AD_N_DEVICE_TYPES; i++) {
         atomic_store(&ad_backends_in_use[i], NULL);
@@ -268,7 +268,7 @@ add_entry(const struct ad_backend *source)
     e->source = source;
     e->backend = *source;
     fill_slots(&e->backend);
-    pthread_mutex_init(&e->lock, NULL);
+    ad_mutex_init(&e->lock);
     listed[i] = &e->backend;
     for (const int32_t *t = source->device_types; *t != 0; t++) {
         if (*t > 0 && *t < AD_N_DEVICE_TYPES &&
@@ -294,8 +294,8 @@ build(void)
 static void
 build_once(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, build);
+    static ad_once once = AD_ONCE_INIT;
+    ad_once_call(&once, build);
 }
 
 /* NULL: none. */
@@ -351,7 +351,7 @@ ad_backend_register(const struct ad_backend *source, ad_error *err)
     const int32_t main_type = source->device_types[0];
     int32_t taken = 0;
     build_once(); /* not with the lock */
-    pthread_mutex_lock(&adding);
+    ad_mutex_lock(&adding);
     const entry *known = find(main_type);
     bool is_new = known == NULL || known->source != source;
     if (is_new) {
@@ -360,7 +360,7 @@ ad_backend_register(const struct ad_backend *source, ad_error *err)
     if (is_new && taken == 0) {
         add_entry(source);
     }
-    pthread_mutex_unlock(&adding);
+    ad_mutex_unlock(&adding);
     if (taken != 0) {
         char name[AD_DEVICE_NAME_SIZE];
         const ad_device device = {taken, -1};
@@ -421,7 +421,7 @@ may_pass(const ad_error *err)
 static int
 load(entry *e, ad_error *err)
 {
-    pthread_mutex_lock(&e->lock);
+    ad_mutex_lock(&e->lock);
     int state = atomic_load(&e->state);
     if (state == FRESH) {
         atomic_store(&e->state, LOADING);
@@ -433,7 +433,7 @@ load(entry *e, ad_error *err)
     if (state == FAILED && err != NULL) {
         *err = e->error;
     }
-    pthread_mutex_unlock(&e->lock);
+    ad_mutex_unlock(&e->lock);
     return state;
 }
 

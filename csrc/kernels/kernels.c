@@ -1,6 +1,5 @@
 #include "kernels/kernels.h"
 
-#include <endian.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -164,7 +163,8 @@ const char ad_kernels_hip[] =
 
 #include <cpuid.h>
 #include <immintrin.h>
-#include <pthread.h>
+
+#include "base/os.h"
 
 #define AVX2 __attribute__((target("avx2,bmi2,popcnt")))
 
@@ -191,8 +191,8 @@ ask_processor(void)
 static bool
 has_avx2(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, ask_processor);
+    static ad_once once = AD_ONCE_INIT;
+    ad_once_call(&once, ask_processor);
     return is_avx2_usable;
 }
 
@@ -601,22 +601,28 @@ typedef struct __attribute__((aligned(16))) {
     ad_u64 high;
 } ad_pair;
 
-#define ACCESS(SIZE, TYPE, TO_HOST, TO_LITTLE)                                \
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LITTLE(SWAP, value) (value)
+#else
+#define LITTLE(SWAP, value) SWAP(value)
+#endif
+
+#define ACCESS(SIZE, TYPE, SWAP)                                              \
     static inline ad_u64 ad_load_##SIZE(const ad_byte *from)                  \
     {                                                                         \
         TYPE value;                                                           \
         memcpy(&value, from, SIZE);                                           \
-        return TO_HOST(value);                                                \
+        return LITTLE(SWAP, value);                                           \
     }                                                                         \
     static inline void ad_store_##SIZE(ad_byte *to, ad_u64 wide)              \
     {                                                                         \
-        TYPE value = TO_LITTLE((TYPE)wide);                                   \
+        TYPE value = LITTLE(SWAP, (TYPE)wide);                                \
         memcpy(to, &value, SIZE);                                             \
     }
 
-ACCESS(2, uint16_t, le16toh, htole16)
-ACCESS(4, uint32_t, le32toh, htole32)
-ACCESS(8, uint64_t, le64toh, htole64)
+ACCESS(2, uint16_t, __builtin_bswap16)
+ACCESS(4, uint32_t, __builtin_bswap32)
+ACCESS(8, uint64_t, __builtin_bswap64)
 
 static inline ad_u64
 ad_load_shifted(const ad_byte *from, int shift)

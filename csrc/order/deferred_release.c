@@ -1,11 +1,10 @@
 #include "order/deferred_release.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/os.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "base/thread_local.h"
@@ -19,8 +18,8 @@
 /* The number of the oldest entries that ad_deferred_drain() checks. */
 #define N_IN_PASSING 8
 
-#define SHORTEST_NAP 100000L /* nanoseconds */
-#define LONGEST_NAP 10000000L
+#define SHORTEST_NAP 100000 /* nanoseconds */
+#define LONGEST_NAP 10000000
 #define STOP_NAPS 200 /* ad_deferred_stop() waits for at most 2 s */
 
 typedef struct entry {
@@ -67,8 +66,8 @@ typedef enum thread_state {
     STOPPED /* and none is started any more */
 } thread_state;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static ad_mutex lock = AD_MUTEX_INIT;
+static ad_cond changed = AD_COND_INIT;
 /* A circular list, protected by the lock. Abandoned entries stay on it. */
 static entry deferred = {.next = &deferred, .previous = &deferred};
 static entry *kept;              /* for the life of the process */
@@ -333,11 +332,11 @@ begin_pass(size_t max, const ad_device *device)
     /* The passes that have to end first may need the GIL, which is released
      * here. */
     void *saved = device != NULL ? ad_wait_begin() : NULL;
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     /* A wait for a device includes the passes of other threads. This thread
      * cannot wait for a pass of its own that is in progress. */
     while (device != NULL && !is_draining && is_in_pass_locked(*device)) {
-        pthread_cond_wait(&changed, &lock);
+        ad_cond_wait(&changed, &lock);
     }
     for (entry *e = deferred.next; e != &deferred && max > 0; e = e->next) {
         if (is_wanted(e, device)) {
@@ -348,7 +347,7 @@ begin_pass(size_t max, const ad_device *device)
         }
     }
     *end = NULL;
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     ad_wait_end(saved);
     return first;
 }
@@ -357,7 +356,7 @@ static void
 end_pass(entry *first)
 {
     entry *next;
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     for (entry *e = first; e != NULL; e = next) {
         next = e->next_in_pass;
         e->is_in_pass = false;
@@ -370,8 +369,8 @@ end_pass(entry *first)
             e->is_abandoned = true;
         }
     }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    ad_cond_broadcast(&changed);
+    ad_mutex_unlock(&lock);
 }
 
 void
@@ -518,20 +517,13 @@ ad_context_synchronize(ad_context context, ad_error *err)
 bool
 ad_deferred_is_any(void)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     bool is_any = deferred.next != &deferred;
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return is_any;
 }
 
 /* --- the thread ---------------------------------------------------------- */
-
-static void
-nap(long nanoseconds)
-{
-    struct timespec span = {0, nanoseconds};
-    (void)nanosleep(&span, NULL);
-}
 
 /* The end of a pass signals `changed`. */
 static bool
@@ -547,24 +539,24 @@ has_work_locked(void)
 static bool
 wait_for_work(void)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     while (!has_work_locked() && atomic_load(&state) == RUNNING) {
-        pthread_cond_wait(&changed, &lock);
+        ad_cond_wait(&changed, &lock);
     }
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return atomic_load(&state) == RUNNING;
 }
 
 static void *
 drain_for_ever(void *unused)
 {
-    long span = SHORTEST_NAP;
+    int64_t span = SHORTEST_NAP;
     while (wait_for_work()) {
         ad_error ignored;
         bool progress = drain(SIZE_MAX, NULL, QUERY, &ignored);
         span = progress ? SHORTEST_NAP : span * 2;
         span = span < LONGEST_NAP ? span : LONGEST_NAP;
-        nap(span);
+        ad_sleep(span);
     }
     atomic_store(&state, STOPPED);
     return unused;
@@ -574,8 +566,8 @@ drain_for_ever(void *unused)
 static void
 after_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
-    pthread_cond_init(&changed, NULL);
+    ad_mutex_init(&lock);
+    (void)ad_cond_init(&changed);
     deferred = (entry){.next = &deferred, .previous = &deferred};
     is_draining = false;
     atomic_store(&n_deferred, 0);
@@ -597,16 +589,16 @@ start_thread_locked(void)
 void
 ad_deferred_stop(void)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     bool had_thread = atomic_load(&state) == RUNNING;
     atomic_store(&state, had_thread ? STOPPING : STOPPED);
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    ad_cond_broadcast(&changed);
+    ad_mutex_unlock(&lock);
     /* The thread may be in a runtime call that never returns, or may need the
      * GIL, which is released here. */
     void *saved = ad_wait_begin();
     for (int i = 0; i < STOP_NAPS && atomic_load(&state) == STOPPING; i++) {
-        nap(i == 0 ? SHORTEST_NAP : LONGEST_NAP);
+        ad_sleep(i == 0 ? SHORTEST_NAP : LONGEST_NAP);
     }
     ad_wait_end(saved);
 }
@@ -632,12 +624,12 @@ static void
 append(entry *e)
 {
     ad_error ignored;
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     const bool is_ready = e->is_ready;
     if (e->n == 0 && !is_ready && !can_be_idle(e->on.context)) {
         e->next = kept;
         kept = e;
-        pthread_mutex_unlock(&lock);
+        ad_mutex_unlock(&lock);
         return;
     }
     size_t before = atomic_fetch_add(&n_deferred, is_polled(e) ? 1 : 0);
@@ -646,8 +638,8 @@ append(entry *e)
     e->previous->next = e;
     deferred.previous = e;
     start_thread_locked();
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    ad_cond_broadcast(&changed);
+    ad_mutex_unlock(&lock);
     if (before >= AD_DEFERRED_MAX && !is_ready) {
         (void)drain(1, NULL, WAIT_FOR_EVENTS, &ignored);
     }

@@ -1,9 +1,9 @@
 #include "order/stream_ref.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/os.h"
 #include "base/thread_local.h"
 
 /* --- threads ------------------------------------------------------------- */
@@ -27,9 +27,9 @@ typedef struct watched_thread {
 } watched_thread;
 
 static watched_thread *_Atomic watched_threads;
-static pthread_key_t watch_key;
+static ad_thread_key watch_key;
 static bool has_watch_key;
-static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+static ad_once watch_once = AD_ONCE_INIT;
 
 static void
 end_watch(void *watch)
@@ -40,7 +40,7 @@ end_watch(void *watch)
 static void
 make_watch_key(void)
 {
-    has_watch_key = pthread_key_create(&watch_key, end_watch) == 0;
+    has_watch_key = ad_thread_key_new(&watch_key, end_watch);
 }
 
 static watched_thread *
@@ -77,11 +77,10 @@ bool
 ad_thread_watch(void)
 {
     static AD_THREAD_LOCAL bool is_watched;
-    (void)pthread_once(&watch_once, make_watch_key);
+    ad_once_call(&watch_once, make_watch_key);
     if (!is_watched && has_watch_key) {
         watched_thread *watch = take_watch(ad_thread_number());
-        is_watched =
-            watch != NULL && pthread_setspecific(watch_key, watch) == 0;
+        is_watched = watch != NULL && ad_thread_key_set(watch_key, watch);
         if (watch != NULL && !is_watched) {
             end_watch(watch);
         }

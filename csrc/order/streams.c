@@ -1,9 +1,9 @@
 #include "order/streams.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/os.h"
 #include "base/thread_local.h"
 #include "device/backend.h"
 
@@ -27,7 +27,7 @@ static ad_context_cache *
 insert(ad_context_cache *head, const struct ad_backend *backend,
        const ad_context *context)
 {
-    ad_context_cache *cache = aligned_alloc(64, sizeof(*cache));
+    ad_context_cache *cache = ad_aligned_alloc(64, sizeof(*cache));
     if (cache == NULL) {
         return NULL;
     }
@@ -38,7 +38,7 @@ insert(ad_context_cache *head, const struct ad_backend *backend,
         /* Another thread inserted first, perhaps the same context. */
         ad_context_cache *other = search(cache->next, head, backend, context);
         if (other != NULL) {
-            free(cache);
+            ad_aligned_free(cache);
             return other;
         }
     }
@@ -66,7 +66,7 @@ first_pool(uintptr_t thread)
 }
 
 /* Whether only this thread uses `kept` of the pool. When that thread has
- * ended, the next one with its pthread_self() has it. */
+ * ended, the next one with its ad_thread_self() has it. */
 static inline bool
 is_pool_of(ad_event_pool *pool, uintptr_t thread)
 {
@@ -133,7 +133,7 @@ give_to_cells(ad_sync *sync, size_t first)
 ad_sync *
 ad_sync_take(ad_context_cache *cache)
 {
-    const uintptr_t thread = (uintptr_t)pthread_self();
+    const uintptr_t thread = ad_thread_self();
     const size_t first = first_pool(thread);
     ad_event_pool *pool = &cache->pools[first];
     size_t n = atomic_load_explicit(&pool->n_kept, memory_order_relaxed);
@@ -148,7 +148,7 @@ ad_sync_take(ad_context_cache *cache)
 bool
 ad_sync_give(ad_sync *sync)
 {
-    const uintptr_t thread = (uintptr_t)pthread_self();
+    const uintptr_t thread = ad_thread_self();
     const size_t first = first_pool(thread);
     ad_event_pool *pool = &sync->cache->pools[first];
     size_t n = atomic_load_explicit(&pool->n_kept, memory_order_relaxed);

@@ -113,7 +113,7 @@ typedef ad_sync *_Atomic ad_sync_cell;
  * emptied or filled by one atomic operation, so there is no lock and no ABA
  * problem. */
 typedef struct ad_event_pool {
-    _Alignas(64) atomic_uintptr_t thread; /* pthread_self(); 0: nobody's */
+    _Alignas(64) atomic_uintptr_t thread; /* ad_thread_self(); 0: nobody's */
     atomic_size_t n_kept;                 /* at most n_room */
     atomic_size_t n_room;                 /* at most AD_EVENTS_PER_THREAD */
     ad_sync_cell kept[AD_EVENTS_PER_THREAD];

@@ -1,6 +1,7 @@
 /* The module arrowdev._core: multi-phase initialization, state, and the
  * methods that protocols add to the types. */
 #include "async/pump.h"
+#include "base/os.h"
 #include "base/process.h"
 #include "order/deferred_release.h"
 #include "protocol/dlpack_tensor.h"
@@ -13,7 +14,7 @@
 #include "support/waiting.h"
 
 /* How long the exit waits for Python calls that do not return. */
-#define PATIENCE_S 5
+#define PATIENCE_NS INT64_C(5000000000)
 
 static int
 intern_strings(ad_state *state)
@@ -137,13 +138,11 @@ add_shared_attributes(ad_state *state)
 static PyObject *
 at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    struct timespec deadline;
-    clock_gettime(AD_WAIT_CLOCK, &deadline);
-    deadline.tv_sec += PATIENCE_S;
+    const int64_t deadline = ad_now() + PATIENCE_NS;
     Py_BEGIN_ALLOW_THREADS;
     ad_async_pump_stop_all();
-    ad_py_calls_stop(&deadline);
-    ad_async_pump_join_all(&deadline);
+    ad_py_calls_stop(deadline);
+    ad_async_pump_join_all(deadline);
     ad_deferred_stop();
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;

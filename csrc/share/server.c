@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "base/process.h"
 
 /* A forked child follows `next` in both lists, wherever the fork was. */

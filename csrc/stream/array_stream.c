@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "base/process.h"
+#include "base/os.h"
 #include "base/thread_local.h"
 #include "base/wait.h"
 #include "device/backend.h"

@@ -3,8 +3,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/os.h"
 #include "base/process.h"
 #include "base/thread_local.h"
 #include "model/array.h"
@@ -107,23 +107,13 @@ ad_py_calls_allow(void)
     atomic_store(&is_stopped, false);
 }
 
-static bool
-is_past(const struct timespec *deadline)
-{
-    struct timespec t;
-    clock_gettime(AD_WAIT_CLOCK, &t);
-    return t.tv_sec > deadline->tv_sec ||
-           (t.tv_sec == deadline->tv_sec && t.tv_nsec >= deadline->tv_nsec);
-}
-
 void
-ad_py_calls_stop(const struct timespec *deadline)
+ad_py_calls_stop(int64_t deadline)
 {
-    const struct timespec pause = {0, 1000000};
     has_stopped_them = true;
     atomic_store(&is_stopped, true);
-    while (atomic_load(&n_calls) > n_calls_here && !is_past(deadline)) {
-        nanosleep(&pause, NULL);
+    while (atomic_load(&n_calls) > n_calls_here && ad_now() < deadline) {
+        ad_sleep(1000000);
     }
 }
 

@@ -5,7 +5,7 @@
 #ifndef AD_SUPPORT_PY_CALL_H
 #define AD_SUPPORT_PY_CALL_H
 
-#include <time.h>
+#include <stdint.h>
 
 #include "base/owner.h"
 #include "support/compat.h"
@@ -33,9 +33,9 @@ void ad_py_call_end(PyGILState_STATE gil);
 void ad_py_calls_allow(void);
 
 /* Refuse new calls and entries of other threads, and wait until those that
- * they have begun are over, or until `deadline` (of AD_WAIT_CLOCK). Call
+ * they have begun are over, or until the time `deadline` of ad_now(). Call
  * without the GIL. */
-void ad_py_calls_stop(const struct timespec *deadline);
+void ad_py_calls_stop(int64_t deadline);
 
 /* --- owners of Python objects -------------------------------------------- */
 

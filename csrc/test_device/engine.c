@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/list.h"
+#include "base/os.h"
 #include "base/process.h"
 
 /* The condition is initialised at the start, since a static initialiser cannot
@@ -288,7 +289,7 @@ new_slot_locked(void)
         return NULL;
     }
     queue *q = calloc(1, sizeof(*q));
-    if (q == NULL || ad_cond_init_monotonic(&q->wake) != 0) {
+    if (q == NULL || ad_cond_init(&q->wake) != 0) {
         free(q);
         return NULL;
     }
@@ -1245,7 +1246,7 @@ start_locked(void)
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    if (ad_cond_init_monotonic(&engine.progress) != 0) {
+    if (ad_cond_init(&engine.progress) != 0) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     if (ad_process_add_child_hook(&child_hook) != 0 || atexit(on_exit_) != 0) {

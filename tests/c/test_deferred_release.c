@@ -14,6 +14,7 @@
 
 #include "check.h"
 #include "base/wait.h"
+#include "base/os.h"
 #include "base/process.h"
 #include "mock_backend.h"
 #include "stream_refs.h"

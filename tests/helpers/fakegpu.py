@@ -82,6 +82,7 @@ def sources(face):
     device = sorted((compiler.CSRC / "test_device").glob("engine*.c"))
     shared = (
         "base/list.c",
+        "base/os_posix.c",
         "base/process.c",
         "base/status.c",
         "kernels/kernels.c",

@@ -4,17 +4,11 @@
  * and 2 (per thread). 0 is never used, since its meaning depends on how a
  * program was compiled.
  */
-#define _GNU_SOURCE /* syscall under -std=c11 */
-
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#ifdef __linux__
-#include <sys/syscall.h>
-#endif
 
+#include "base/os.h"
 #include "device/dynlib.h"
 #include "device/gpu/cuda.h"
 
@@ -480,22 +474,12 @@ ask_pointer_inside(const void *pointer, ad_device hint,
     return code;
 }
 
-/* Can the host read at this address? The kernel reads the set of signals there
- * before it refuses the operation -1. Nothing is dereferenced here. */
+/* Can the host read at this address? */
 static bool
 is_readable(const void *pointer)
 {
-#ifdef SYS_rt_sigprocmask
-    const uintptr_t word = (uintptr_t)pointer & ~(uintptr_t)7;
-    const int saved = errno;
-    bool is_there =
-        syscall(SYS_rt_sigprocmask, -1, (void *)word, NULL, (size_t)8) < 0 &&
-        errno == EINVAL;
-    errno = saved;
-    return is_there;
-#else
-    return false;
-#endif
+    return ad_os_can_read_word(
+        (const void *)((uintptr_t)pointer & ~(uintptr_t)7));
 }
 
 /* The device for memory that the driver names none for: the one of the hint,

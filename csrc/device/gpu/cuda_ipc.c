@@ -4,13 +4,10 @@
  * pool: the pool's descriptor and the bytes of a pointer. Memory of the virtual
  * memory management: a descriptor. Memory of cuMemAlloc: a handle of 64 bytes.
  */
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
+#include "base/os.h"
 #include "base/wait.h"
 #include "device/gpu/cuda.h"
 
@@ -64,7 +61,7 @@ process_number(uint64_t *out, ad_error *err)
     if (*out != 0) {
         return AD_OK;
     }
-    if (getrandom(&made, sizeof(made), 0) != sizeof(made)) {
+    if (!ad_os_random(&made, sizeof(made))) {
         return ad_fail(err, AD_ERR_EXCHANGE, "share", NULL,
                        "the system has no random number");
     }
@@ -105,10 +102,10 @@ export_pool(ad_device device, void *pool, ad_ipc_memory *out, ad_error *err)
     AD_RETURN_IF_ERR(check(device, result, err));
     result = CUDA(pool_export_pointer, &name, (uintptr_t)out->base);
     if (result.code != AD_GPU_SUCCESS) {
-        (void)close(file);
+        ad_os_close(file);
         return check(device, result, err);
     }
-    (void)fcntl(file, F_SETFD, FD_CLOEXEC);
+    ad_os_close_on_exec(file);
     out->kind = AD_IPC_POOL;
     out->file = file;
     memcpy(out->bytes, name.bytes, sizeof(out->bytes));
@@ -157,7 +154,7 @@ export_handle(ad_device device, uint64_t handle, ad_ipc_memory *out,
     }
     result = CUDA(handle_export, &file, handle, AD_GPU_FILE_DESCRIPTOR, 0);
     AD_RETURN_IF_ERR(check(device, result, err));
-    (void)fcntl(file, F_SETFD, FD_CLOEXEC);
+    ad_os_close_on_exec(file);
     out->kind = AD_IPC_VMM;
     out->file = file;
     return AD_OK;
@@ -298,7 +295,7 @@ typedef struct import {
     bool is_busy; /* a thread imports or frees it, without the lock */
 } import;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ad_mutex lock = AD_MUTEX_INIT;
 static import *imports;
 
 static import **
@@ -316,13 +313,13 @@ find_locked(uint64_t number)
 static import *
 take_import(uint64_t number, import *spare)
 {
-    const int64_t begun = ad_wait_now();
+    const int64_t begun = ad_now();
     import *found;
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     while ((found = *find_locked(number)) != NULL && found->is_busy) {
-        pthread_mutex_unlock(&lock);
+        ad_mutex_unlock(&lock);
         ad_wait_pause(begun);
-        pthread_mutex_lock(&lock);
+        ad_mutex_lock(&lock);
     }
     if (found == NULL && spare != NULL) {
         found = spare;
@@ -332,7 +329,7 @@ take_import(uint64_t number, import *spare)
     if (found != NULL) {
         found->is_busy = true;
     }
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return found;
 }
 
@@ -340,14 +337,14 @@ take_import(uint64_t number, import *spare)
 static void
 give_import(import *self)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     self->is_busy = false;
     if (self->n_open == 0) {
         *find_locked(self->number) = self->next;
     } else {
         self = NULL;
     }
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     free(self);
 }
 

@@ -1,9 +1,9 @@
 #include "device/gpu/gpu.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 
+#include "base/os.h"
 #include "base/thread_local.h"
 #include "base/wait.h"
 
@@ -288,7 +288,7 @@ typedef struct block {
 
 #define KEPT_MAX ((size_t)256 << 20)
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ad_mutex lock = AD_MUTEX_INIT;
 static block *kept; /* newest first */
 static size_t n_bytes;
 
@@ -321,27 +321,27 @@ unlink_locked(block **link)
 static block *
 unlink_fitting(ad_context context, size_t size)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     block **link = &kept;
     while (*link != NULL && ((*link)->size != size ||
                              !ad_context_equal((*link)->context, context))) {
         link = &(*link)->next;
     }
     block *found = unlink_locked(link);
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return found;
 }
 
 static block *
 unlink_oldest(size_t most)
 {
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     block **link = &kept;
     while (*link != NULL && (*link)->next != NULL) {
         link = &(*link)->next;
     }
     block *found = n_bytes > most ? unlink_locked(link) : NULL;
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return found;
 }
 
@@ -372,11 +372,11 @@ keep_block(const struct ad_gpu *gpu, ad_context context, void *data,
         return false;
     }
     *added = (block){NULL, context, data, size, id};
-    pthread_mutex_lock(&lock);
+    ad_mutex_lock(&lock);
     added->next = kept;
     kept = added;
     n_bytes += size;
-    pthread_mutex_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return true;
 }
 
@@ -1193,7 +1193,7 @@ ad_status
 ad_gpu_event_synchronize(ad_context context, ad_event event, ad_error *err)
 {
     const struct ad_gpu *gpu = ad_gpu_of(context.device);
-    const int64_t begun = ad_wait_now();
+    const int64_t begun = ad_now();
     ad_gpu_scope scope = {.is_moved = false};
     ad_gpu_result result = {AD_GPU_NOT_READY, gpu->names.event_query};
     ad_gpu_relax(gpu, &scope);

@@ -2,11 +2,11 @@
  * device on each thread. It keeps the error of a failed call as the thread's
  * last error, so this backend clears its own errors at once.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os.h"
 #include "device/dynlib.h"
 #include "device/gpu/gpu.h"
 
@@ -660,9 +660,9 @@ compile_program(void *program, void **out, ad_error *err)
 static ad_status
 build(const char *source, void **out, ad_error *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static ad_once once = AD_ONCE_INIT;
     void *program = NULL;
-    pthread_once(&once, load_hiprtc);
+    ad_once_call(&once, load_hiprtc);
     if (load_status != AD_OK) {
         return ad_fail(err, AD_ERR_EXCHANGE, "kernel",
                        "install ROCm's libhiprtc, or copy the data to the "

@@ -492,7 +492,7 @@ forget_queue(void *queue)
 static ad_queue_registry registry = {
     .forget = forget_queue,
     .finish = finish_queue,
-    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .lock = AD_MUTEX_INIT,
 };
 
 static void

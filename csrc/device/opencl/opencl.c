@@ -16,17 +16,13 @@
  *   barriers.
  * - There is no call that waits until the device is idle, see `synchronize`.
  */
-#define _GNU_SOURCE /* syscall under -std=c11 */
-
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "abi/arrow_c.h"
 #include "abi/opencl_api.h"
+#include "base/os.h"
 #include "device/backend.h"
 #include "device/dynlib.h"
 #include "device/queue_registry.h"
@@ -140,20 +136,6 @@ fail_call(ad_error *err, int64_t id, const char *call, int32_t code)
 
 /* --- handles and pointers ------------------------------------------------ */
 
-/* The kernel reads the mask before it checks `how`, which is invalid. So the
- * call changes nothing, and its error tells whether the address is
- * readable. */
-static bool
-is_readable(const void *pointer)
-{
-    const int no_how = -1;
-    int saved = errno;
-    long result = syscall(SYS_rt_sigprocmask, no_how, pointer, NULL, 8);
-    bool is_fault = result != 0 && errno == EFAULT;
-    errno = saved;
-    return !is_fault;
-}
-
 /* The memory may be foreign, so the sanitizers must not check this read. */
 __attribute__((no_sanitize("address", "thread"))) static uintptr_t
 first_word(const void *pointer)
@@ -179,7 +161,7 @@ static bool
 is_object(const void *pointer)
 {
     return pointer != NULL && (uintptr_t)pointer % sizeof(void *) == 0 &&
-           is_readable(pointer) && is_table(first_word(pointer));
+           ad_os_can_read_word(pointer) && is_table(first_word(pointer));
 }
 
 /* Is it the address of an SVM allocation in this context? OpenCL has no query
@@ -190,7 +172,7 @@ is_svm(const struct opencl_context *cl_context, const void *pointer)
 {
     int32_t code;
     uint32_t answer = 0;
-    if (!cl_context->has_svm || !is_readable(pointer)) {
+    if (!cl_context->has_svm || !ad_os_can_read_word(pointer)) {
         return false;
     }
     ad_cl_mem probe = cl.CreateBuffer(
@@ -658,7 +640,7 @@ finish_queue(void *queue, int64_t id, ad_error *err)
 static ad_queue_registry registry = {
     .forget = forget_queue,
     .finish = finish_queue,
-    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .lock = AD_MUTEX_INIT,
 };
 
 static void

@@ -12,6 +12,7 @@
 #define AD_PYTHON_FUNCTIONS_FOR_TEST_DEVICE_H
 
 #include "async/async_stream.h"
+#include "base/os.h"
 #include "base/process.h"
 #include "device/backend.h"
 #include "kernels/kernels.h"
@@ -45,10 +46,11 @@
     X(const char *, ad_async_event_name, (ad_async_event event), (event))     \
     /* base/process.h */                                                      \
     X(int, ad_process_add_child_hook, (ad_child_hook * hook), (hook))         \
+    /* base/os.h */                                                           \
     X(int, ad_thread_start,                                                   \
-      (void *(*run)(void *context), void *context, pthread_t *out),           \
+      (void *(*run)(void *context), void *context, ad_thread *out),           \
       (run, context, out))                                                    \
-    X(int, ad_cond_init_monotonic, (pthread_cond_t * cond), (cond))           \
+    X(int, ad_cond_init, (ad_cond * cond), (cond))                            \
     /* support/waiting.h */                                                   \
     X(bool, ad_run_signal_handlers, (void), ())                               \
     X(void, ad_raise_interruption, (void), ())                                \

@@ -541,7 +541,7 @@ consumer_begin_wait(PyObject *object, PyObject *Py_UNUSED(ignored))
         end_reading(self);
         return ad_raise(ad_state_of(object), &err);
     }
-    int fd = self->queue->waker->fd;
+    int fd = self->queue->waker->flag.fd;
     Py_BEGIN_CRITICAL_SECTION(object);
     self->is_waiting = true;
     Py_END_CRITICAL_SECTION();

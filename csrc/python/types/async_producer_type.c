@@ -567,7 +567,8 @@ producer_fileno(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     producer_object *self = (producer_object *)object;
     ad_async_pump *pump = AD_PY_LOCKED(self, self->pump);
-    return PyLong_FromLong(pump != NULL ? self->done->fd : self->waker->fd);
+    return PyLong_FromLong(pump != NULL ? self->done->flag.fd
+                                        : self->waker->flag.fd);
 }
 
 /* True in a forked child, without a call: another thread may have held the
