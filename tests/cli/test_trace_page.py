@@ -175,7 +175,9 @@ def test_trace_without_a_race_lists_none(shown):
 def test_search_highlights_and_steps(shown):
     tab = shown(made_trace.with_a_race())
     tab.run("document.getElementById('canvas').focus()")
-    tab.press("/", *"8,000", "Enter")
+    tab.press("/", *"8,000")
+    assert text_of(tab, "found") == "4 found"
+    tab.press("Enter")
     assert text_of(tab, "found") == "1 of 4"
     names = [selected(tab)]
     for _ in range(3):

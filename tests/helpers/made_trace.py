@@ -43,13 +43,13 @@ class MadeTrace:
         return {"traceEvents": self.events, "displayTimeUnit": "ns", "otherData": other}
 
 
-HOST, ONE, TWO = (0, 0), (1, 0), (1, 1)
+HOST, TWO, ONE = (0, 0), (1, 0), (1, 1)
 
 
 def with_a_race():
     """A column that one library writes on queue 1, and another one reads on queue 2."""
     made = MadeTrace()
-    made.name(0, "host", main="main thread").name(1, "software device 0", a="queue 1", b="queue 2")
+    made.name(0, "host", main="main thread").name(1, "software device 0", a="queue 2", b="queue 1")
     producer, consumer = "produce.Column", "consume.Frame"
     made.slice(
         HOST,

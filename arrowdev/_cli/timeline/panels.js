@@ -215,7 +215,9 @@ function connectSearch(trace, timeline) {
   let hits = [], at = -1, text = "";
   const say = () => {
     byId("found").textContent = !text ? ""
-      : hits.length ? `${at + 1} of ${hits.length.toLocaleString("en")}` : "nothing found";
+      : !hits.length ? "nothing found"
+      : at < 0 ? `${hits.length.toLocaleString("en")} found`
+      : `${at + 1} of ${hits.length.toLocaleString("en")}`;
   };
   const look = () => {
     if (field.value.trim() === text) return;

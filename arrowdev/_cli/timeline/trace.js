@@ -81,10 +81,17 @@ function firstBy(items, time) {
   return low;
 }
 
-function inOrder(a, b) {
-  const left = a.order ?? (isNumber(a.pid ?? a.tid) ? a.pid ?? a.tid : Infinity);
-  const right = b.order ?? (isNumber(b.pid ?? b.tid) ? b.pid ?? b.tid : Infinity);
-  return left - right || 0;
+const orderOf = (one, number) => one.order ?? (isNumber(number) ? number : Infinity);
+
+// Processes by their number; threads of the host likewise, queues of a device by their name.
+function compareProcesses(a, b) {
+  return orderOf(a, a.pid) - orderOf(b, b.pid) || 0;
+}
+
+function compareRows(a, b) {
+  if (a.order !== null || b.order !== null || a.process.pid === 0)
+    return orderOf(a, a.tid) - orderOf(b, b.tid) || 0;
+  return a.name.localeCompare(b.name, "en", { numeric: true });
 }
 
 // --- reading -------------------------------------------------------------------------
@@ -176,10 +183,10 @@ class Trace {
       else item.row.marks.items.push(item);
       if (item.category === "race") item.row.marks.races.push(item);
     });
-    this.processes.sort(inOrder);
+    this.processes.sort(compareProcesses);
     for (const process of this.processes) {
       process.rows = process.rows.filter((row) => row.lanes.length || row.marks.items.length);
-      process.rows.sort(inOrder);
+      process.rows.sort(compareRows);
     }
     this.processes = this.processes.filter((process) => process.rows.length);
   }
