@@ -184,6 +184,7 @@ def chrome(
         "otherData": {
             "arrowdev": arrowdev.__version__,
             "pid": os.getpid(),
+            "start_ns": start,  # of CLOCK_MONOTONIC, which all processes share
             "command": [_core._shown(word) for word in sys.orig_argv],
             "dropped": dropped,
             "summary": _trace_summary.summary(events, dropped, end - start),

@@ -21,6 +21,7 @@ def check(data):
     assert data["displayTimeUnit"] == "ns"
     about = data["otherData"]
     assert isinstance(about["pid"], int) and isinstance(about["command"], list)
+    assert about["start_ns"] > 0
     assert about["dropped"] >= 0 and isinstance(about["summary"], dict)
     events = data["traceEvents"]
     rows = set()
