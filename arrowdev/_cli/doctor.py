@@ -161,19 +161,19 @@ def examine():
 
 
 def runtime_row(runtime):
-    """Return (name, text, whether it is usable)."""
+    """Return (name, "yes" or "no" and a text, whether it is usable)."""
     if runtime["usable"]:
         plural = "device" if runtime["devices"] == 1 else "devices"
         current = f"; {runtime['current']}" if runtime["current"] else ""
-        text = f"yes  {runtime['description']}, {runtime['devices']} {plural}{current}"
+        texts = "yes", f"{runtime['description']}, {runtime['devices']} {plural}{current}"
     else:
-        text = f"no   {runtime['reason']}"
-    return runtime["name"], text, runtime["usable"]
+        texts = "no", runtime["reason"]
+    return runtime["name"], texts, runtime["usable"]
 
 
 def device_row(device):
     refused = f", cannot be used: {device['reason']}" if device["reason"] else ""
-    return device["device"], device["name"] + refused, not refused
+    return device["device"], (device["name"] + refused,), not refused
 
 
 def library_row(library):
@@ -183,7 +183,7 @@ def library_row(library):
         name += f" on {library['device']}" if library["device"] else " on devices"
     version = f"{library['version']}: " if library["version"] else ""
     spoken = ", ".join(library["protocols"]) or "no protocol: by pointer or handle"
-    return name, version + (library["reason"] or spoken), not library["reason"]
+    return name, (version + (library["reason"] or spoken),), not library["reason"]
 
 
 def is_installed(library):
@@ -191,11 +191,11 @@ def is_installed(library):
 
 
 def sections(found):
-    """Yield (title, rows of (name, text, is good or None)) of the report."""
+    """Yield (title, rows of (name, texts, is good or None)) of the report."""
     yield "Runtimes", [runtime_row(runtime) for runtime in found["runtimes"]]
     yield "Devices", [device_row(device) for device in found["devices"]]
-    yield "Environment", [(name, text, None) for name, text in found["environment"].items()]
-    yield "Packages", [(name, text, None) for name, text in found["packages"].items()]
+    yield "Environment", [(name, (text,), None) for name, text in found["environment"].items()]
+    yield "Packages", [(name, (text,), None) for name, text in found["packages"].items()]
     here = filter(is_installed, found["libraries"])
     yield "Libraries, and what an array of theirs speaks", [library_row(lib) for lib in here]
 
@@ -211,12 +211,12 @@ def kind_of(is_good):
 
 
 def section(title, rows, paint):
-    """Format rows: the names in one column, the texts wrapped."""
+    """Format rows: the names in one column, yes or no in another, the texts wrapped."""
     yield ""
     yield paint("strong", f"{title}:")
     width = max((len(name) for name, _, _ in rows), default=0)
-    for name, text, is_good in rows:
-        first = f"  {name:{width}}  "
+    for name, (*answer, text), is_good in rows:
+        first = f"  {name:{width}}  " + "".join(f"{word:5}" for word in answer)
         lines = wrapped(text, first, " " * len(first)) or [first.rstrip()]
         yield f"  {paint(kind_of(is_good), lines[0][2 : 2 + width])}{lines[0][2 + width :]}"
         yield from lines[1:]
@@ -243,7 +243,10 @@ def html_page(found):
     ]
     for title, rows in sections(found):
         parts.append(page.heading(title))
-        cells = [[page.cell(n, "th", kind_of(good)), page.cell(text)] for n, text, good in rows]
+        cells = [
+            [page.cell(name, "th", kind_of(is_good)), *map(page.cell, texts)]
+            for name, texts, is_good in rows
+        ]
         parts.append(page.table(cells) if cells else page.paragraph("none", "faint"))
     if not_installed(found):
         parts += [page.heading("Not installed"), page.paragraph(not_installed(found))]

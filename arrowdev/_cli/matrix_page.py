@@ -1,12 +1,14 @@
 """The matrix as a picture (SVG), and as a page around it."""
 
+import pathlib
+
 from arrowdev._cli import matrix_text
 from arrowdev._cli.machine import machine
-from arrowdev._cli.page import cell, document, escaped, heading, paragraph, table
+from arrowdev._cli.page import cell, document, escaped, heading, paragraph, table, turned
 from arrowdev._cli.pairs import COPY, HOST, REFUSED, WRONG, ZERO_COPY
 
 SIDE = 26  # of a cell
-LETTER = 6.6  # the width of one, about
+LETTER = 7.2  # the width of one, about
 FONT = 12
 HEAD = 92  # the height of the names of consumers, which are slanted
 GAP = 36  # between the two halves, and between devices
@@ -23,10 +25,21 @@ svg.matrix { font: 12px system-ui, sans-serif; }
 .matrix .zero { fill: #1f8a5b; } .matrix .copy { fill: #d99a1c; }
 .matrix .refused { fill: #c2455a; } .matrix .wrong { fill: #6f42c1; }
 .matrix .none { fill: #8c959f; fill-opacity: .18; }
-.matrix g:hover > rect { stroke: #1f6feb; stroke-width: 2; }
+.matrix g:hover > rect, .matrix g:focus > rect { stroke: #1f6feb; stroke-width: 2; }
 @media (prefers-color-scheme: dark) {
   .matrix .name, .matrix .half { fill: #e6edf3; } .matrix .faint { fill: #9198a1; }
 }
+"""
+
+
+_STYLE_OF_BOX = """
+.matrix g:focus { outline: none; }
+.matrix g:focus-visible > rect { stroke: var(--text); stroke-width: 3; }
+output { position: fixed; z-index: 1; box-sizing: border-box; max-width: min(30rem, 100vw - 16px);
+  max-height: calc(100vh - 16px); overflow: auto; padding: .5rem .8rem; border-radius: 6px;
+  border: 1px solid var(--line); background: var(--raised); font-size: 13px;
+  white-space: pre-wrap; overflow-wrap: anywhere; box-shadow: 0 4px 16px #0003; }
+output[hidden] { display: none; }
 """
 
 
@@ -153,13 +166,13 @@ def _legend(x, y):
 # --- the page ---------------------------------------------------------------------
 
 
-def _numbers(rows):
-    head, body = rows[:2], rows[2:]
-    return table(
-        [[cell(text) for text in row] for row in body],
-        [[cell(text, "th") for text in row] for row in head],
-        "numbers",
-    )
+def _numbers(rows, names):
+    """Return a table of numbers. Names of libraries stand upright, so that none is split."""
+    body = [
+        [cell(name.strip(), kind="below" if name[0] == " " else None), *map(cell, texts)]
+        for name, *texts in rows
+    ]
+    return table(body, [[cell("from \\ to", "th"), *map(turned, names)]], "numbers")
 
 
 def _times(matrix, headings):
@@ -167,12 +180,14 @@ def _times(matrix, headings):
         if matrix.pairs_on(device):
             yield heading(f"Nanoseconds: {matrix_text.title(matrix, device)}")
             grid = matrix_text.Grid(matrix, device, headings)
-            yield _numbers(matrix_text.time_rows(grid))
+            yield _numbers(matrix_text.time_rows(grid)[2:], grid.consumers)
     if matrix.moves:
         yield heading("Nanoseconds: from device to device, until the call of .to() returns")
-        yield _numbers(
-            matrix_text.move_rows(matrix, lambda move: matrix_text.time_text(move.through))
+        devices, libraries, *rows = matrix_text.move_rows(
+            matrix, lambda move: matrix_text.time_text(move.through)
         )
+        names = [" ".join(pair) for pair in zip(devices[1:], libraries[1:], strict=True)]
+        yield _numbers(rows, names)
 
 
 def _coverage(matrix):
@@ -209,11 +224,17 @@ def page(matrix, headings):
             f"{here['python']}, {here['platform']}.",
             "faint",
         ),
+        paragraph(
+            "Point at a square to see the call, its time, or why it was refused. On the keyboard: "
+            "Tab, the arrow keys, Enter to show and Escape to close.",
+            "faint",
+        ),
         f'<div class="scroll">{picture(matrix)}</div>',
-        "<output>Point at a square to see the call, its time, or why it was refused.</output>",
+        "<output hidden></output>",
         *_times(matrix, headings),
         heading("Libraries"),
         _libraries(matrix),
     ]
     text = "\n".join(matrix_text.lines(matrix, headings, has_times=True))
-    return document("python -m arrowdev matrix", parts, text)
+    script = pathlib.Path(__file__).with_name("matrix.js").read_text(encoding="utf-8")
+    return document("python -m arrowdev matrix", parts, text, _STYLE_OF_BOX, script)

@@ -25,10 +25,10 @@ th { white-space: nowrap; }
 .numbers td, .numbers th { text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 .numbers th:first-child, .numbers td:first-child { text-align: left; }
+.numbers th { vertical-align: bottom; }
+.turned { writing-mode: vertical-rl; rotate: 180deg; text-align: left; margin-left: auto; }
+.numbers td.below { padding-left: 1.6rem; color: var(--faint); }
 .good { color: var(--good); } .bad { color: var(--bad); }
-output { display: block; min-height: 3.2em; white-space: pre-wrap; padding: .5rem .8rem;
-  margin: .6rem 0; border-radius: 6px; background: var(--raised); font-size: 13px;
-  overflow-wrap: anywhere; }
 button { font: inherit; color: inherit; background: var(--raised); border: 1px solid var(--line);
   border-radius: 6px; padding: .35rem .9rem; cursor: pointer; }
 pre { overflow-x: auto; background: var(--raised); border-radius: 6px; padding: .8rem;
@@ -48,13 +48,6 @@ button.addEventListener("click", async () => {
   }
   button.textContent = "Copied";
 });
-const shown = document.querySelector("output");
-for (const kind of shown ? ["pointerover", "click"] : []) {
-  document.addEventListener(kind, (event) => {
-    const title = event.target.closest?.("svg g")?.querySelector("title");
-    if (title) shown.textContent = title.textContent;
-  });
-}
 """
 
 
@@ -85,18 +78,23 @@ def table(rows, head=(), kind=""):
     )
 
 
-def document(title, parts, report):
+def turned(text):
+    """Return the heading of a narrow column: a whole name, from the bottom to the top."""
+    return f'<th><div class="turned">{escaped(text)}</div></th>'
+
+
+def document(title, parts, report, style="", script=""):
     """Return a page of parts; `report` is the text that the button copies."""
     body = "\n".join(parts)
     return skeleton(
         title,
-        STYLE,
+        STYLE + style,
         f"""<h1>{escaped(title)}</h1>
 {body}
 <h2>As text</h2>
 <p><button id="copy" type="button">Copy for a bug report</button></p>
 <details><summary>Show it</summary><pre id="report">{escaped(report)}</pre></details>
-<script>{_SCRIPT}</script>""",
+<script>{_SCRIPT}{script}</script>""",
     )
 
 

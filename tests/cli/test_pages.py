@@ -167,7 +167,7 @@ def test_doctor_page(monkeypatch, capsys, tmp_path):
     page = Page(target.read_text("utf-8"))
     assert page.loaded == [] and "".join(page.texts["pre"]) == printed.rstrip("\n")
     assert page.texts["h2"][:2] == ["Runtimes", "Devices"]
-    assert "no   no <driver>" in page.texts["td"] and "b" in page.texts["p"]
+    assert {"no", "no <driver>"} <= {*page.texts["td"]} and "b" in page.texts["p"]
     missing = tmp_path / "missing" / "file"
     assert command.main(["doctor", "--html", str(missing)]) == 1
     assert "doctor: [Errno 2]" in capsys.readouterr().err

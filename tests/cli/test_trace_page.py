@@ -4,7 +4,6 @@ import json
 import math
 import re
 
-import chromium
 import made_trace
 import pytest
 
@@ -12,14 +11,6 @@ from arrowdev._cli import trace_page
 
 WIDTHS = (400, 1000, 1400)
 HOSTILE = '</script><script>document.title = "taken"</script><b>&'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if chromium.program() is None:
-        pytest.skip("could not import 'chromium': no browser was found")
-    with chromium.tab() as tab:
-        yield tab
 
 
 @pytest.fixture
