@@ -7,7 +7,7 @@ import signal
 import sys
 
 import arrowdev
-from arrowdev._cli import check, doctor, inspect, matrix
+from arrowdev._cli import check, doctor, inspect, matrix, trace
 from arrowdev._cli.terminal import OutputError
 
 # A command is a module with DESCRIPTION, add_arguments(parser) and
@@ -17,6 +17,7 @@ COMMANDS = {
     "doctor": doctor,
     "inspect": inspect,
     "matrix": matrix,
+    "trace": trace,
 }
 
 

@@ -5,6 +5,8 @@ import json
 import made_trace
 import pytest
 
+import arrowdev as ad
+from arrowdev import __main__ as command
 from arrowdev._cli import trace_files
 from arrowdev._cli.terminal import OutputError
 
@@ -77,3 +79,20 @@ def test_file_that_is_missing_or_has_no_clock_is_refused(tmp_path):
     bad = written(tmp_path, "bad.json", made_trace.with_a_race())
     with pytest.raises(OutputError, match=r"bad\.json does not say when it begins"):
         trace_files.read([good, bad])
+
+
+def test_command_makes_a_page_of_files(tmp_path, capsys):
+    files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    for file in files:
+        with ad.trace(file):
+            ad.array(memoryview(bytes(16)).cast("q")[::-1])  # copied
+    target = tmp_path / "page.html"
+    sources = [word for file in files for word in ("--from", file)]
+    assert command.main(["trace", *sources, "--html", str(target)]) == 0
+    text = target.read_text("utf-8")
+    assert text.startswith("<!DOCTYPE html>") and text.count('"copy 16 bytes"') == 2
+    assert text.index("host (process ") < text.rindex("host (process ")
+    assert command.main(["trace", "--from", str(target), "--html", str(target)]) == 1
+    assert "page.html is not JSON" in capsys.readouterr().err
+    assert command.main(["trace", "--from", files[0], "--html", str(tmp_path)]) == 1
+    assert "Is a directory" in capsys.readouterr().err
