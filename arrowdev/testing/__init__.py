@@ -29,6 +29,7 @@ from arrowdev.testing._conformance import check_consumer, check_producer
 from arrowdev.testing._engine import EXT_DEV
 from arrowdev.testing._producers import ArrayProducer
 from arrowdev.testing._queue import DeviceMemory, Event, Queue
+from arrowdev.testing._races import Access, Race, RaceError
 from arrowdev.testing._recording import Call
 from arrowdev.testing._report import ConformanceError, Finding, Report
 from arrowdev.testing._rules import RULES, Broken, BrokenRule, Rule
@@ -37,6 +38,7 @@ from arrowdev.testing._streams import ScriptedReader, ScriptedStream
 
 __all__ = [
     "EXT_DEV",
+    "Access",
     "RULES",
     "ArrayProducer",
     "Broken",
@@ -48,6 +50,8 @@ __all__ = [
     "Finding",
     "Live",
     "Queue",
+    "Race",
+    "RaceError",
     "Report",
     "Rule",
     "ScriptedAsyncHandler",

@@ -61,6 +61,11 @@ def find(address: int) -> tuple[int, int, int, int] | None:
     return _device.find(address)
 
 
+def peek(address: int, nbytes: int) -> bytes:
+    """Return the bytes that are there now."""
+    return _device.peek(address, nbytes)
+
+
 def calls() -> Sequence[str]:
     return _device.calls()
 

@@ -7,7 +7,6 @@ of the producer: Untold.
 from __future__ import annotations
 
 import struct
-from contextlib import contextmanager
 
 from arrowdev import DeviceType
 from arrowdev.testing import _engine, _host_read
@@ -72,18 +71,7 @@ def bytes_at(device: tuple[int, int], address: int, nbytes: int) -> bytes:
     check_range(device, address, nbytes)
     if device[0] in _ON_HOST:
         return _host_read.read(address, nbytes)
-    with _reader(device[1]) as queue:
-        return _engine.read(queue, address, nbytes) if nbytes else b""
-
-
-@contextmanager
-def _reader(device_id: int) -> Iterator[int]:
-    """A queue that no test holds."""
-    queue = _engine.call("queue_create", device_id)
-    try:
-        yield queue
-    finally:
-        _engine.call("queue_destroy", queue)
+    return _engine.peek(address, nbytes)
 
 
 # --- how many bytes a type needs ----------------------------------------------------------------

@@ -129,7 +129,8 @@ class DeviceMemory:
         return f"<DeviceMemory {self.address:#x}, {self.nbytes} bytes on ext_dev:{self.device_id}>"
 
 
-def _size_of(memory: DeviceMemory | int, nbytes: int | None) -> int:
+def size_of(memory: DeviceMemory | int, nbytes: int | None) -> int:
+    """The number of bytes that are meant: `nbytes`, or all of the memory."""
     if nbytes is not None:
         return size("nbytes", nbytes)
     if isinstance(memory, int):
@@ -144,6 +145,7 @@ class Queue:
     """
 
     _all: WeakSet[Queue] = WeakSet()
+    _is_searched = False  # for races, which the speed of a queue must not hide
     _gate: Any = None  # that takes new queues, too
 
     def __init__(self, device_id: int = 0) -> None:
@@ -209,14 +211,14 @@ class Queue:
 
     def fill(self, target: DeviceMemory | int, value: int, nbytes: int | None = None) -> None:
         """Set all bytes to `value`."""
-        byte, n = whole("value", value, 0, 255), _size_of(target, nbytes)
+        byte, n = whole("value", value, 0, 255), size_of(target, nbytes)
         call("fill", self.handle, self._use(target), byte, 1, n)
 
     def copy(
         self, target: DeviceMemory | int, source: DeviceMemory | int, nbytes: int | None = None
     ) -> None:
         """Copy between device memory, of the same or another device."""
-        n = _size_of(source, nbytes)
+        n = size_of(source, nbytes)
         call("copy", self.handle, self._use(target), self._use(source), n)
 
     def read(
@@ -227,7 +229,7 @@ class Queue:
         timeout: float | None = None,
     ) -> bytes:
         """Wait on the host for the current work of the queue, and return the bytes."""
-        return read(self.handle, self._use(source), _size_of(source, nbytes), timeout)
+        return read(self.handle, self._use(source), size_of(source, nbytes), timeout)
 
     def _use(self, memory: DeviceMemory | int) -> int:
         """Return the address, and record the use, so that the memory outlives the work."""
@@ -254,8 +256,9 @@ class Queue:
         return bool(call("queue_query", self.handle))
 
     def _is_busy(self) -> bool:
+        """Whether work may be pending."""
         try:
-            return self.handle != 0 and not self.is_idle()
+            return self.handle != 0 and (Queue._is_searched or not self.is_idle())
         except _core.DeviceError:
             return False  # failed work is finished
 

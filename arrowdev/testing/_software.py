@@ -14,12 +14,14 @@ from arrowdev.testing._engine import (
     calls,
     find,
     milliseconds,
+    peek,
     scaled,
     size,
     whole,
 )
 from arrowdev.testing._producers import ArrayProducer, consume, host_array
-from arrowdev.testing._queue import DeviceMemory, Event, Queue
+from arrowdev.testing._queue import DeviceMemory, Event, Queue, size_of
+from arrowdev.testing._races import Finder, RaceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from arrowdev import Array
+    from arrowdev.testing._races import Race
     from arrowdev.typing import TypeLike
 
 _MAX_DEVICES = 64  # the engine's AD_ENGINE_MAX_DEVICES
@@ -55,12 +58,14 @@ class SoftwareDevice:
 
     _current: SoftwareDevice | None = None
 
-    def __init__(self, devices: int, timeout: float) -> None:
+    def __init__(self, devices: int, timeout: float, races: bool) -> None:
         self.n_devices = whole("devices", devices, 1, _MAX_DEVICES)
         self._timeout_ms = scaled("timeout", timeout, 1000)
         self._process = 0
         self._queues: list[Queue] = []
         self._readers: dict[int, Queue] = {}
+        self._searches = races
+        self._finder: Finder | None = None
 
     # --- start and end ----------------------------------------------------------------------
 
@@ -72,12 +77,16 @@ class SoftwareDevice:
         self._process = os.getpid()
         try:
             self.reset()
+            if self._searches:
+                self._finder = Finder()
+                Queue._is_searched = True
         except BaseException:
             self._forget()
             raise
         return self
 
     def _forget(self) -> None:
+        Queue._is_searched = False
         call("hide")
         SoftwareDevice._current = None
 
@@ -99,16 +108,33 @@ class SoftwareDevice:
             except DeviceError:
                 pass  # it was not armed
         try:
+            if self._finder is not None:
+                self._finder.look_for_unawaited()
             self.synchronize()
-        except DeviceError:
+        except DeviceError as failure:
             # A failure of the work is raised, but the test's own error takes precedence.
             if error is None:
+                self._raise_races(failure)
                 raise
         finally:
             for queue in self._queues:
                 queue.close()
+            if self._finder is not None:
+                self._finder.stop()
             self.reset()
             self._forget()
+        if error is None:
+            self._raise_races()
+        elif sys.version_info >= (3, 11) and (races := self._new_races()):
+            error.add_note(str(RaceError(races)))
+
+    def _new_races(self) -> list[Race]:
+        return self._finder.take() if self._finder is not None else []
+
+    def _raise_races(self, failure: DeviceError | None = None) -> None:
+        """Raise the races that nobody has asked for; `failure` is what came of them."""
+        if races := self._new_races():
+            raise RaceError(races) from failure
 
     def reset(self) -> None:
         """Open all gates; remove delays, limits and planned failures; forget failed work."""
@@ -146,10 +172,10 @@ class SoftwareDevice:
 
     def peek(self, memory: DeviceMemory | int, nbytes: int | None = None) -> bytes:
         """Return the current bytes without waiting for pending work of any queue."""
-        found = find(memory if isinstance(memory, int) else memory.address)
-        if found is None:
+        address = memory if isinstance(memory, int) else memory.address
+        if find(address) is None:
             raise ValueError(f"{memory!r} is not live memory of the software device")
-        return self._reader(found[2]).read(memory, nbytes)
+        return peek(address, size_of(memory, nbytes))
 
     def _reader(self, device_id: int) -> Queue:
         """Return an internal queue, which no test can hold."""
@@ -183,6 +209,17 @@ class SoftwareDevice:
         copies, and the array is released. ``wait=False`` omits the wait, to show the effect.
         """
         return consume(obj, queue or self._reader(0), wait)
+
+    # --- races ------------------------------------------------------------------------------
+
+    def races(self) -> list[Race]:
+        """Return the races that were found since the last call; needs ``races=True``.
+
+        What this returns is not raised at the end of the block.
+        """
+        if self._finder is None:
+            raise RuntimeError("no races are searched for; use software_device(races=True)")
+        return self._finder.take()
 
     # --- the whole device -------------------------------------------------------------------
 
@@ -233,7 +270,9 @@ class SoftwareDevice:
         return calls()
 
 
-def software_device(devices: int = 2, *, timeout: float = 60.0) -> SoftwareDevice:
+def software_device(
+    devices: int = 2, *, timeout: float = 60.0, races: bool | None = None
+) -> SoftwareDevice:
     """Return software devices for a ``with`` block: ``ext_dev:0``, ``ext_dev:1``, ...
 
     One block at a time. At its end all gates are opened and all work is done; a failure of the
@@ -244,9 +283,17 @@ def software_device(devices: int = 2, *, timeout: float = 60.0) -> SoftwareDevic
     timeout
         A wait of the host that takes longer, in seconds, raises DeviceError, so that a test never
         hangs.
+    races
+        Find accesses to the same memory that nothing orders, whenever they really run: of two
+        queues, one of which writes or releases the memory, and of a queue whose work the host
+        should have waited for. They are raised as RaceError at the end of the block, unless
+        ``races()`` has returned them or another error is on its way. None: what the environment
+        variable ARROWDEV_RACES says (1: yes).
 
     Raises NotImplementedError on systems other than Linux, and DeviceError in forked children.
     """
     if not sys.platform.startswith("linux"):
         raise NotImplementedError("the software device needs Linux (memfd_create)")
-    return SoftwareDevice(devices, timeout)
+    if races is None:
+        races = os.environ.get("ARROWDEV_RACES", "0") not in ("", "0")
+    return SoftwareDevice(devices, timeout, races)

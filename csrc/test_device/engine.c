@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/os.h"
 #include "base/process.h"
+#include "test_device/engine_races.h"
 
 /* The condition is initialised at the start, since a static initialiser cannot
  * choose its clock. */
@@ -164,7 +165,10 @@ typedef struct queue_mark {
     bool is_done;
     bool is_armed; /* only ad_engine_event_fire completes it */
     int error;
-    int64_t time; /* of completion */
+    int64_t time;    /* of completion */
+    ad_order *order; /* engine_races.h */
+    int64_t asked;   /* time of the first late query; 0: none */
+    int n_asked;     /* late queries */
 } queue_mark;
 
 /* The caller owns the one reference. NULL: no memory. */
@@ -191,6 +195,7 @@ static void
 unref_mark_locked(queue_mark *mark)
 {
     if (mark != NULL && --mark->n_refs == 0) {
+        ad_races_free_locked(mark->order);
         free(mark);
     }
 }
@@ -199,6 +204,9 @@ static void
 complete_mark_locked(queue_mark *mark, int error)
 {
     if (!mark->is_done) {
+        if (mark->is_armed) {
+            ad_races_fired_locked(mark->order);
+        }
         mark->is_done = true;
         mark->is_armed = false;
         mark->error = error;
@@ -250,9 +258,18 @@ typedef struct queue {
     int n_steps;   /* operations that may pass the closed gate */
     int64_t delay; /* us */
     int error;     /* first error of its work */
+    ad_order *order;
+    uint32_t place; /* that created it */
 } queue;
 
 static AD_LIST(queue *) queues;
+
+static ad_order *
+order_locked(queue *q)
+{
+    return ad_races_of_queue_locked(&q->order, q->device, q->tag != NULL,
+                                    q->place);
+}
 
 static queue *
 find_queue_locked(uint64_t handle)
@@ -312,6 +329,7 @@ take_slot_locked(void)
 int
 ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out)
 {
+    uint32_t place = ad_races_here();
     int status = ad_engine_lock_device(device);
     if (status != AD_ENGINE_OK) {
         return status;
@@ -329,6 +347,10 @@ ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out)
         q->n_steps = 0;
         q->delay = 0;
         q->error = AD_ENGINE_OK;
+        ad_races_queue_ends_locked(q->order); /* of the slot's last queue */
+        q->order = NULL;
+        q->place = place;
+        (void)order_locked(q); /* numbered in the order of creation */
         *out = q->handle;
     }
     ad_engine_unlock();
@@ -493,6 +515,7 @@ push_mark_locked(uint64_t handle, queue_mark *mark)
     if (q == NULL) {
         return AD_ENGINE_INVALID_QUEUE;
     }
+    mark->order = ad_races_copy_locked(order_locked(q));
     /* Behind a closed gate the mark is pending even if the queue is idle. */
     if (q->n_done == q->n_submitted && q->n_holds == 0) {
         complete_mark_locked(mark, q->error);
@@ -510,6 +533,7 @@ push_wait_locked(uint64_t handle, queue_mark *mark)
     if (q == NULL) {
         return AD_ENGINE_INVALID_QUEUE;
     }
+    ad_races_wait_locked(order_locked(q), mark != NULL ? mark->order : NULL);
     if (mark == NULL || (mark->is_done && mark->error == AD_ENGINE_OK)) {
         return AD_ENGINE_OK;
     }
@@ -517,16 +541,38 @@ push_wait_locked(uint64_t handle, queue_mark *mark)
 }
 
 int
-ad_engine_enqueue(uint64_t handle, ad_engine_work work, void *arg)
+ad_engine_enqueue_use(uint64_t handle, ad_engine_work work, void *arg,
+                      const ad_engine_use *uses, size_t n)
 {
     queue *q;
+    uint32_t place = ad_races_here();
     int status = lock_queue(handle, &q);
     if (status == AD_ENGINE_OK) {
         status =
             push_locked(q, (op){.kind = OP_WORK, .work = work, .arg = arg});
+        if (status == AD_ENGINE_OK) {
+            ad_races_work_locked(order_locked(q), uses, n, false, place);
+        }
         ad_engine_unlock();
     }
     return status;
+}
+
+int
+ad_engine_enqueue(uint64_t handle, ad_engine_work work, void *arg)
+{
+    return ad_engine_enqueue_use(handle, work, arg, NULL, 0);
+}
+
+void
+ad_engine_refuse_use(uint64_t handle, const ad_engine_use *uses, size_t n)
+{
+    queue *q;
+    uint32_t place = ad_races_here();
+    if (lock_queue(handle, &q) == AD_ENGINE_OK) {
+        ad_races_work_locked(order_locked(q), uses, n, true, place);
+        ad_engine_unlock();
+    }
 }
 
 int
@@ -558,13 +604,19 @@ ad_engine_queue_wait_queue(uint64_t handle, uint64_t other)
 static int
 drain_locked(queue *q, int64_t deadline)
 {
+    int status = AD_ENGINE_OK;
     uint64_t target = q->n_submitted;
-    while (q->n_done < target) {
+    ad_order *order = ad_races_copy_locked(order_locked(q));
+    while (status == AD_ENGINE_OK && q->n_done < target) {
         if (!await_progress_locked(deadline)) {
-            return AD_ENGINE_TIMEOUT;
+            status = AD_ENGINE_TIMEOUT;
         }
     }
-    return AD_ENGINE_OK;
+    if (status == AD_ENGINE_OK) {
+        ad_races_host_knows_locked(order);
+    }
+    ad_races_free_locked(order);
+    return status;
 }
 
 int
@@ -573,7 +625,11 @@ ad_engine_queue_query(uint64_t handle)
     queue *q;
     int status = lock_queue(handle, &q);
     if (status == AD_ENGINE_OK) {
-        status = q->n_done == q->n_submitted ? q->error : AD_ENGINE_NOT_READY;
+        status = AD_ENGINE_NOT_READY;
+        if (q->n_done == q->n_submitted) {
+            status = q->error;
+            ad_races_host_knows_locked(order_locked(q));
+        }
         ad_engine_unlock();
     }
     return status;
@@ -623,6 +679,9 @@ ad_engine_synchronize(int device, const void *tag, int64_t timeout_ms)
                 first_error = q->error;
             }
         }
+    }
+    if (status == AD_ENGINE_OK && tag == NULL) {
+        ad_races_host_knows_ended_locked(device);
     }
     ad_engine_unlock();
     return status != AD_ENGINE_OK ? status : first_error;
@@ -722,6 +781,9 @@ ad_engine_queue_step(uint64_t handle)
             if (!await_progress_locked(deadline)) {
                 status = AD_ENGINE_TIMEOUT;
             }
+        }
+        if (status == AD_ENGINE_OK) {
+            ad_races_host_knows_locked(order_locked(q));
         }
     }
     ad_engine_unlock();
@@ -984,18 +1046,58 @@ ad_engine_queue_wait(uint64_t queue, uint64_t handle)
     return status;
 }
 
+static int
+query_mark_locked(queue_mark *mark)
+{
+    if (mark == NULL) {
+        return AD_ENGINE_OK;
+    }
+    if (!mark->is_done) {
+        return AD_ENGINE_NOT_READY;
+    }
+    ad_races_host_knows_locked(mark->order);
+    return mark->error;
+}
+
 int
 ad_engine_event_query(uint64_t handle)
 {
     event *e;
     int status = lock_event(handle, &e);
-    if (status != AD_ENGINE_OK) {
-        return status;
+    if (status == AD_ENGINE_OK) {
+        status = query_mark_locked(e->mark);
+        ad_engine_unlock();
     }
-    if (e->mark != NULL) {
-        status = e->mark->is_done ? e->mark->error : AD_ENGINE_NOT_READY;
+    return status;
+}
+
+/* Both are exceeded by whoever polls, and by nobody who asks in passing. */
+enum {
+    LATE_QUERIES = 16,
+    LATE_NS = 50000000
+};
+
+static bool
+is_late_enough_locked(queue_mark *mark)
+{
+    if (mark == NULL || ad_races_is_known_locked(mark->order)) {
+        return true;
     }
-    ad_engine_unlock();
+    int64_t now = now_ns();
+    mark->asked = mark->asked != 0 ? mark->asked : now;
+    return ++mark->n_asked > LATE_QUERIES && now - mark->asked > LATE_NS;
+}
+
+int
+ad_engine_event_query_late(uint64_t handle)
+{
+    event *e;
+    int status = lock_event(handle, &e);
+    if (status == AD_ENGINE_OK) {
+        status = is_late_enough_locked(e->mark) ? query_mark_locked(e->mark)
+                                                : AD_ENGINE_NOT_READY;
+        ad_engine_unlock();
+    }
     return status;
 }
 
@@ -1012,7 +1114,7 @@ ad_engine_event_synchronize(uint64_t handle, int64_t timeout_ms)
         int64_t deadline = deadline_locked(timeout_ms);
         while (!mark->is_done && await_progress_locked(deadline)) {
         }
-        status = mark->is_done ? mark->error : AD_ENGINE_TIMEOUT;
+        status = mark->is_done ? query_mark_locked(mark) : AD_ENGINE_TIMEOUT;
         unref_mark_locked(mark);
     }
     ad_engine_unlock();
@@ -1047,6 +1149,7 @@ ad_engine_event_arm(uint64_t handle)
     queue_mark *mark = new_mark();
     if (mark != NULL) {
         mark->is_armed = true;
+        mark->order = ad_races_armed_locked();
         set_mark_locked(e, mark);
     } else {
         status = AD_ENGINE_OUT_OF_MEMORY;

@@ -130,6 +130,10 @@ bool ad_engine_find(const void *pointer, ad_engine_allocation *out);
  * one live allocation, or host memory outside the arena. */
 bool ad_engine_may_touch(const void *pointer, size_t nbytes);
 
+/* Copy the bytes that are there now to memory of the host. Waits for nothing,
+ * and is no use of the memory. */
+int ad_engine_peek(void *target, const void *source, size_t nbytes);
+
 /* The address at which work accesses the memory behind a public address. Host
  * memory keeps its address. For use on a queue's worker, and by a front end
  * that implements a synchronous call, once the work is done. */
@@ -183,6 +187,28 @@ typedef int (*ad_engine_work)(void *arg);
 
 /* Append work. On failure the caller keeps `arg`. */
 int ad_engine_enqueue(uint64_t queue, ad_engine_work work, void *arg);
+
+typedef enum ad_engine_access {
+    AD_ENGINE_READ,
+    AD_ENGINE_WRITE,
+    AD_ENGINE_FREE
+} ad_engine_access;
+
+/* What work does with `height` rows of `width` bytes, `pitch` bytes apart. */
+typedef struct ad_engine_use {
+    ad_engine_access access;
+    const void *data;
+    size_t pitch;
+    size_t width;
+    size_t height;
+} ad_engine_use;
+
+/* The same for work that uses memory, which is how races are found. */
+int ad_engine_enqueue_use(uint64_t queue, ad_engine_work work, void *arg,
+                          const ad_engine_use *uses, size_t n);
+
+/* Work was not enqueued, since its memory is invalid. */
+void ad_engine_refuse_use(uint64_t queue, const ad_engine_use *uses, size_t n);
 
 /* Copy `height` rows of `width` bytes between any two of device, pinned and
  * host memory. Both ranges are checked now (INVALID_POINTER) and again when
@@ -254,6 +280,11 @@ int ad_engine_event_record(uint64_t event, uint64_t queue);
 /* Returns OK, NOT_READY, or the error of the recorded work. */
 int ad_engine_event_query(uint64_t event);
 
+/* The same, as on a slow device while races are searched: work that the host
+ * does not know to be done counts as pending in the first queries of a record.
+ * So it does not depend on the speed of a queue who waits for it. */
+int ad_engine_event_query_late(uint64_t event);
+
 /* Sleep until the event is done. Timeout and results as in
  * ad_engine_queue_synchronize. Blocks. */
 int ad_engine_event_synchronize(uint64_t event, int64_t timeout_ms);
@@ -266,6 +297,50 @@ int ad_engine_event_time(uint64_t event, int64_t *out);
  * until it is fired. */
 int ad_engine_event_arm(uint64_t event);
 int ad_engine_event_fire(uint64_t event);
+
+/* --- races ---------------------------------------------------------------- */
+
+/* One of the two accesses. */
+typedef struct ad_engine_party {
+    ad_engine_access access;
+    int queue;        /* number, from 1; 0: the host */
+    bool is_own;      /* of arrowdev, which has numbers of its own */
+    int device;       /* of the queue */
+    uint32_t place;   /* of the call */
+    uint32_t made_at; /* the place that created the queue */
+    int64_t time;     /* of the call, in ns of the monotonic clock */
+} ad_engine_party;
+
+typedef struct ad_engine_race {
+    ad_engine_party first;
+    ad_engine_party second;
+    uint64_t allocation; /* number, from 1; 0: memory of the host */
+    uint32_t made_at;    /* the place that allocated it */
+    size_t nbytes;       /* of the allocation */
+    uintptr_t begin;     /* of the bytes that both use: in the allocation, or
+                            the address */
+    size_t n_common;     /* up to the last byte that both use */
+    bool is_after_free;
+    bool waits_too_early; /* the second one waits for earlier work of the first
+                             one's queue */
+} ad_engine_race;
+
+/* Begin to search. `place` says who calls, by a number that is its own, and is
+ * called without the lock. */
+void ad_engine_races_start(uint32_t (*place)(void));
+/* What was found stays. */
+void ad_engine_races_stop(void);
+
+/* Copy races that were found from number `from` on. Returns how many. */
+size_t ad_engine_races(size_t from, ad_engine_race *out, size_t capacity);
+
+/* Copy writes to memory of the host that the host has not waited for, as the
+ * first access of a race without a second one. */
+size_t ad_engine_races_unawaited(ad_engine_race *out, size_t capacity);
+
+/* Accesses that were forgotten although they may be in a race. SIZE_MAX: the
+ * search has ended without memory. */
+size_t ad_engine_races_dropped(void);
 
 /* --- failure on demand, log, counters ------------------------------------ */
 

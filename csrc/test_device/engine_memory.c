@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/list.h"
+#include "test_device/engine_races.h"
 
 enum {
     PAGE = 4096,
@@ -200,6 +201,18 @@ ad_engine_find(const void *pointer, ad_engine_allocation *out)
     return is_found;
 }
 
+static bool
+may_touch_locked(const void *pointer, size_t nbytes)
+{
+    if (!is_in_arena(pointer)) {
+        return (uintptr_t)pointer >= PAGE;
+    }
+    const allocation *a = find_locked(pointer);
+    return a != NULL &&
+           nbytes <= a->public.nbytes -
+                         ((uintptr_t)pointer - (uintptr_t)a->public.base);
+}
+
 bool
 ad_engine_may_touch(const void *pointer, size_t nbytes)
 {
@@ -209,15 +222,25 @@ ad_engine_may_touch(const void *pointer, size_t nbytes)
     if (ad_engine_lock() != AD_ENGINE_OK) {
         return false;
     }
-    bool result = (uintptr_t)pointer >= PAGE;
-    if (is_in_arena(pointer)) {
-        const allocation *a = find_locked(pointer);
-        result = a != NULL &&
-                 nbytes <= a->public.nbytes - ((uintptr_t)pointer -
-                                               (uintptr_t)a->public.base);
-    }
+    bool result = may_touch_locked(pointer, nbytes);
     ad_engine_unlock();
     return result;
+}
+
+int
+ad_engine_peek(void *target, const void *source, size_t nbytes)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    if (nbytes > 0 && !may_touch_locked(source, nbytes)) {
+        status = AD_ENGINE_INVALID_POINTER;
+    } else if (nbytes > 0) {
+        memcpy(target, ad_engine_inside(source), nbytes);
+    }
+    ad_engine_unlock();
+    return status;
 }
 
 /* --- allocating ---------------------------------------------------------- */
@@ -419,10 +442,12 @@ allocate(allocation *a, void **out)
     if (a == NULL) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
+    uint32_t place = ad_races_here();
     int status = ad_engine_lock_device(a->public.device);
     if (status == AD_ENGINE_OK) {
         status = allocate_locked(a);
         if (status == AD_ENGINE_OK) {
+            ad_races_allocated_locked(&a->public, place);
             *out = a->public.base;
         }
         ad_engine_unlock();
@@ -463,6 +488,7 @@ free_locked(allocation *a)
 static int
 free_kind(void *base, bool is_registered)
 {
+    uint32_t place = ad_races_here();
     int status = ad_engine_lock();
     if (status != AD_ENGINE_OK) {
         return status;
@@ -472,6 +498,7 @@ free_kind(void *base, bool is_registered)
         (a->public.kind == AD_ENGINE_REGISTERED) != is_registered) {
         status = AD_ENGINE_INVALID_POINTER;
     } else {
+        ad_races_freed_locked(base, place);
         free_locked(a);
     }
     ad_engine_unlock();
@@ -495,8 +522,9 @@ run_free(void *base)
     return status;
 }
 
+/* `nbytes` gets the size of the allocation, unless it is NULL. */
 static int
-set_leaving(void *base, bool is_leaving)
+set_leaving(void *base, bool is_leaving, size_t *nbytes)
 {
     int status = ad_engine_lock();
     if (status != AD_ENGINE_OK) {
@@ -508,6 +536,9 @@ set_leaving(void *base, bool is_leaving)
         status = AD_ENGINE_INVALID_POINTER;
     } else {
         a->is_leaving = is_leaving;
+        if (nbytes != NULL) {
+            *nbytes = a->public.nbytes;
+        }
     }
     ad_engine_unlock();
     return status;
@@ -516,13 +547,15 @@ set_leaving(void *base, bool is_leaving)
 int
 ad_engine_free_ordered(uint64_t queue, void *base)
 {
-    int status = set_leaving(base, true);
+    size_t nbytes;
+    int status = set_leaving(base, true, &nbytes);
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    status = ad_engine_enqueue(queue, run_free, base);
+    const ad_engine_use use = {AD_ENGINE_FREE, base, nbytes, nbytes, 1};
+    status = ad_engine_enqueue_use(queue, run_free, base, &use, 1);
     if (status != AD_ENGINE_OK) {
-        (void)set_leaving(base, false);
+        (void)set_leaving(base, false, NULL);
     }
     return status;
 }
@@ -665,6 +698,18 @@ ad_engine_memory(int device, size_t *limit, size_t *left)
 }
 
 void
+ad_engine_memory_each_locked(void (*visit)(const ad_engine_allocation *,
+                                           uint32_t),
+                             uint32_t argument)
+{
+    for (size_t i = 0; i < memory.live.n; i++) {
+        if (!memory.live.items[i]->is_leaving) {
+            visit(&memory.live.items[i]->public, argument);
+        }
+    }
+}
+
+void
 ad_engine_memory_reset_locked(void)
 {
     memset(memory.limits, 0, sizeof(memory.limits));
@@ -687,11 +732,17 @@ ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out)
 
 /* Enqueues work whose ranges were checked. On failure frees `arg`. */
 static int
-submit(uint64_t queue, ad_engine_work work, void *arg, bool is_valid)
+submit(uint64_t queue, ad_engine_work work, void *arg,
+       const ad_engine_use *uses, size_t n, bool is_valid)
 {
-    int status = ad_engine_is_forked() ? AD_ENGINE_FORKED
-                 : is_valid            ? ad_engine_enqueue(queue, work, arg)
-                                       : AD_ENGINE_INVALID_POINTER;
+    int status = AD_ENGINE_INVALID_POINTER;
+    if (ad_engine_is_forked()) {
+        status = AD_ENGINE_FORKED;
+    } else if (is_valid) {
+        status = ad_engine_enqueue_use(queue, work, arg, uses, n);
+    } else {
+        ad_engine_refuse_use(queue, uses, n);
+    }
     if (status != AD_ENGINE_OK) {
         free(arg);
     }
@@ -761,7 +812,11 @@ ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
     }
     *c =
         (copy_work){target, source, target_pitch, source_pitch, width, height};
-    return submit(queue, run_copy, c, may_copy(c));
+    const ad_engine_use uses[] = {
+        {AD_ENGINE_READ, source, source_pitch, width, height},
+        {AD_ENGINE_WRITE, target, target_pitch, width, height},
+    };
+    return submit(queue, run_copy, c, uses, 2, may_copy(c));
 }
 
 int
@@ -776,7 +831,8 @@ ad_engine_write(uint64_t queue, void *target, const void *source,
     if (nbytes > 0) {
         memcpy(c->bytes, source, nbytes);
     }
-    return submit(queue, run_copy, c, may_copy(c));
+    const ad_engine_use use = {AD_ENGINE_WRITE, target, nbytes, nbytes, 1};
+    return submit(queue, run_copy, c, &use, 1, may_copy(c));
 }
 
 typedef struct fill_work {
@@ -816,5 +872,7 @@ ad_engine_fill(uint64_t queue, void *target, uint64_t pattern, size_t size,
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     *f = (fill_work){target, pattern, size, n};
-    return submit(queue, run_fill, f, ad_engine_may_touch(target, n * size));
+    const ad_engine_use use = {AD_ENGINE_WRITE, target, n * size, n * size, 1};
+    return submit(queue, run_fill, f, &use, 1,
+                  ad_engine_may_touch(target, n * size));
 }

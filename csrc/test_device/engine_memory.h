@@ -18,6 +18,11 @@ void ad_engine_unlock(void);
 /* Map the arena, once. */
 int ad_engine_arena_start_locked(void);
 
+/* Visit the live allocations that are not about to be freed. */
+void ad_engine_memory_each_locked(
+    void (*visit)(const ad_engine_allocation *allocation, uint32_t argument),
+    uint32_t argument);
+
 void ad_engine_memory_reset_locked(void);
 void ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out);
 

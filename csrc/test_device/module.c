@@ -129,6 +129,13 @@ CALL(synchronize)
                : code;
 }
 
+/* Sets *out to 1 while arrowdev has releases that wait for work. */
+CALL(deferred_is_any)
+{
+    *out = ad_deferred_is_any();
+    return AD_ENGINE_OK;
+}
+
 CALL(set_memory_limit)
 {
     return ad_engine_set_memory_limit(device_id(a[0]), (size_t)a[1]);
@@ -250,6 +257,7 @@ static const struct {
     X(hide, 0),
     X(reset, 1),
     WAIT(synchronize),
+    X(deferred_is_any, 0),
     X(set_memory_limit, 2),
     X(memory_left, 1),
     X(allocate, 3),
@@ -424,6 +432,28 @@ ad_testing_read(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     return raise_code("read", code);
+}
+
+/* peek(address, nbytes): the bytes that are there now. */
+PyObject *
+ad_testing_peek(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    unsigned long long address;
+    Py_ssize_t nbytes;
+    if (!PyArg_ParseTuple(args, "Kn:peek", &address, &nbytes)) {
+        return NULL;
+    }
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, nbytes);
+    if (bytes == NULL) {
+        return NULL;
+    }
+    int code = ad_engine_peek(PyBytes_AS_STRING(bytes), pointer(address),
+                              (size_t)nbytes);
+    if (code != AD_ENGINE_OK) {
+        Py_DECREF(bytes);
+        return raise_code("peek", code);
+    }
+    return bytes;
 }
 
 /* find(address): (base, nbytes, device, kind), or None. */

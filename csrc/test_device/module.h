@@ -1,7 +1,8 @@
 /* test_device/: the C side of arrowdev.testing, an extension of its own.
  *
- * The software device (engine*.c, and software.c, its backend), a producer and
- * a consumer of arrays on it, and C callbacks of scripted streams. Built from
+ * The software device (engine*.c, and software.c, its backend), the races that
+ * are found on it (races.c), a producer and a consumer of arrays on it, and C
+ * callbacks of scripted streams. Built from
  * this tree as arrowdev.testing._device, so that _core has no code for tests.
  * core.c calls _core, both.c has what both extensions have. engine*.c and
  * software.c are plain C, which the stand-in drivers and the C tests compile,
@@ -21,9 +22,15 @@
     X(write, METH_VARARGS)                                                    \
     X(read, METH_VARARGS)                                                     \
     X(find, METH_O)                                                           \
+    X(peek, METH_VARARGS)                                                     \
     X(fail_at, METH_VARARGS)                                                  \
     X(calls, METH_NOARGS)                                                     \
     X(live, METH_NOARGS)                                                      \
+    X(races_start, METH_O)                                                    \
+    X(races_stop, METH_NOARGS)                                                \
+    X(races, METH_O)                                                          \
+    X(races_unawaited, METH_NOARGS)                                           \
+    X(races_dropped, METH_NOARGS)                                             \
     X(async_states, METH_NOARGS)                                              \
     X(callbacks, METH_NOARGS)                                                 \
     X(produce, METH_VARARGS)                                                  \

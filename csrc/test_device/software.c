@@ -247,17 +247,96 @@ run_launch(void *arg)
     return status;
 }
 
+/* Columns or rows of a matrix that is gathered, at most. */
+enum {
+    MAX_STRIPS = 64
+};
+
+/* `n` elements, `step` bytes apart. */
+static ad_engine_use
+read_of(const char *first, int64_t step, int64_t n, int64_t size)
+{
+    return (ad_engine_use){
+        .access = AD_ENGINE_READ,
+        .data = step < 0 ? first + (n - 1) * step : first,
+        .pitch = (size_t)(step < 0 ? -step : step),
+        .width = (size_t)size,
+        .height = step != 0 ? (size_t)n : 1,
+    };
+}
+
+/* What a gather reads, by columns or by rows. A matrix with many of both, and
+ * one whose last row has fewer, is left out: no byte between its elements may
+ * count as read. */
+static size_t
+uses_of_gather(const ad_launch *launch, ad_engine_use *out)
+{
+    const int64_t *p = launch->numbers;
+    const char *data = address_of(&launch->source);
+    int64_t n_columns = launch->length < p[0] ? launch->length : p[0];
+    int64_t n_rows = launch->length / n_columns;
+    bool by_columns = n_columns <= MAX_STRIPS;
+    size_t n = 0;
+    if (launch->length % n_columns == 0 &&
+        (by_columns || n_rows <= MAX_STRIPS)) {
+        for (int64_t i = 0; i < (by_columns ? n_columns : n_rows); i++) {
+            out[n++] = by_columns
+                           ? read_of(data + i * p[2], p[1], n_rows, p[3])
+                           : read_of(data + i * p[1], p[2], n_columns, p[3]);
+        }
+    }
+    return n;
+}
+
+static ad_engine_use
+use_of(ad_engine_access access, const ad_span *span, size_t nbytes,
+       int64_t begin)
+{
+    nbytes -= nbytes > 0 ? (size_t)begin : 0;
+    return (ad_engine_use){access, address_of(span) + begin, nbytes, nbytes,
+                           1};
+}
+
+/* Bitmaps begin with the byte of the first bit. */
+static size_t
+uses_of_launch(const ad_launch *launch, ad_engine_use *out)
+{
+    ad_kernel kernel = launch->kernel;
+    bool has_bits =
+        kernel == AD_KERNEL_UNPACK_BITS || kernel == AD_KERNEL_COUNT_BITS ||
+        kernel == AD_KERNEL_COPY_BITS || kernel == AD_KERNEL_FILL_NULLS;
+    int64_t first = launch->bit_offset / 8;
+    int64_t first_target = kernel == AD_KERNEL_PACK_BITS ? first
+                           : kernel == AD_KERNEL_COPY_BITS
+                               ? launch->numbers[0] / 8
+                               : 0;
+    size_t n = 0;
+    if (kernel == AD_KERNEL_GATHER) {
+        n = uses_of_gather(launch, out);
+    } else if (launch->source.data != NULL) {
+        out[n++] = use_of(AD_ENGINE_READ, &launch->source,
+                          ad_launch_source_size(launch), has_bits ? first : 0);
+    }
+    out[n++] = use_of(AD_ENGINE_READ, &launch->values,
+                      ad_launch_values_size(launch), 0);
+    out[n++] = use_of(AD_ENGINE_WRITE, &launch->target,
+                      ad_launch_target_size(launch), first_target);
+    return n;
+}
+
 static ad_status
 software_launch(ad_context context, ad_stream stream, const ad_launch *launch,
                 ad_error *err)
 {
+    ad_engine_use uses[MAX_STRIPS + 2];
     ENTER(context.device.id);
     ad_launch *own = malloc(sizeof(*own));
     if (own == NULL) {
         return ad_fail_memory(err, sizeof(*own));
     }
     *own = *launch;
-    int code = ad_engine_enqueue(stream.handle, run_launch, own);
+    int code = ad_engine_enqueue_use(stream.handle, run_launch, own, uses,
+                                     uses_of_launch(launch, uses));
     if (code != AD_ENGINE_OK) {
         free(own);
     }
@@ -348,7 +427,7 @@ software_event_query(ad_context context, ad_event event, bool *out,
                      ad_error *err)
 {
     ENTER(context.device.id);
-    int code = ad_engine_event_query(ad_engine_event_at(event.handle));
+    int code = ad_engine_event_query_late(ad_engine_event_at(event.handle));
     *out = code == AD_ENGINE_OK;
     return code == AD_ENGINE_NOT_READY ? AD_OK
                                        : result(err, context, SLOT, code);

@@ -5,5 +5,6 @@ LAYERS := $(filter-out support,$(shell sed -n \
 	$(ROOT)/docs/internals/architecture.md))
 CORE := $(shell find $(addprefix $(ROOT)/csrc/,$(LAYERS)) -name '*.c')
 # The part of the test device that knows no Python either.
-SOFTWARE := $(addprefix $(ROOT)/csrc/test_device/,engine.c engine_memory.c software.c)
+SOFTWARE := $(addprefix $(ROOT)/csrc/test_device/,engine.c engine_memory.c \
+	engine_races.c software.c)
 HEADERS := $(shell find $(ROOT)/csrc -name '*.h' -o -name '*.def' -o -name '*.inc')

@@ -1,0 +1,179 @@
+"""The races that the software device has found, as text for people and for a trace."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import NamedTuple
+
+from arrowdev import _core
+from arrowdev._trace import _folders
+from arrowdev.testing import _device
+from arrowdev.testing._engine import call
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from arrowdev.testing._device import _Found, _Party
+
+_NOUNS = ("read", "write", "release")  # by ad_engine_access
+_VERBS = ("reads", "writes", "releases")
+
+_PATIENCE = 2.0  # seconds for arrowdev's own releases at the end of a block
+
+
+class Access(NamedTuple):
+    """One of the two accesses of a Race."""
+
+    queue: str
+    """``"queue 1"`` (counted as they are created), ``"arrowdev's queue 1"``, ``"the host"``."""
+    access: str
+    """``"read"``, ``"write"`` or ``"release"``."""
+    line: str
+    """``"app.py:12 in main"``, outside of arrowdev and installed libraries; ``""``: unknown."""
+
+
+class Race(NamedTuple):
+    """Two accesses to the same bytes that nothing orders."""
+
+    kind: str
+    """``"read not ordered after write"``, ``"write after release"``, ..."""
+    message: str
+    first: Access
+    second: Access
+    allocation: int
+    """The number of the memory, counted from 1; 0: memory of the host."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RaceError(AssertionError):
+    """Accesses to memory of the software device that nothing orders; ``races`` has them."""
+
+    def __init__(self, races: Sequence[Race]) -> None:
+        self.races = list(races)
+        n = len(self.races)
+        count = "a race was" if n == 1 else f"{n} races were"
+        super().__init__(
+            f"{count} found on the software device\n" + "\n".join(map(str, self.races))
+        )
+
+
+class Lines:
+    """The lines of the user's code that have called the device, by a number for each."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int, str], int] = {}
+        self._places: list[tuple[str, int, str]] = []
+        self._is_users: dict[str, bool] = {}
+        self._folders = _folders()
+
+    def here(self) -> int:
+        """The number of the line that makes this call; 0: there is none."""
+        frame: FrameType | None = sys._getframe().f_back
+        while frame is not None and not self._of_user(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return 0
+        place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        if place not in self._numbers:
+            self._places.append(place)
+            self._numbers[place] = len(self._places)
+        return self._numbers[place]
+
+    def _of_user(self, file: str) -> bool:
+        if file not in self._is_users:
+            self._is_users[file] = not file.startswith(self._folders)
+        return self._is_users[file]
+
+    def text(self, number: int) -> str:
+        if number == 0:
+            return ""
+        file, line, name = self._places[number - 1]
+        return _core._shown(f"{os.path.basename(file)}:{line} in {name}")
+
+
+class Finder:
+    """The search of one ``with`` block."""
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._n_taken = 0
+        self._unawaited: list[Race] = []
+        _device.races_start(self._lines.here)
+
+    def take(self) -> list[Race]:
+        """The races that were found since the last call."""
+        races, self._unawaited = self._unawaited, []
+        while found := _device.races(self._n_taken):
+            self._n_taken += len(found)
+            races += [self._race(one) for one in found]
+        return races
+
+    def look_for_unawaited(self) -> None:
+        """Find copies to the host that nobody has waited for. A release of arrowdev's may yet."""
+        deadline = time.monotonic() + _PATIENCE
+        while found := _device.races_unawaited():
+            if not call("deferred_is_any"):
+                lines = {one[0][4]: self._never_awaited(one) for one in found}
+                self._unawaited = list(lines.values())
+                return
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        _device.races_stop()
+
+    # --- texts ------------------------------------------------------------------------------
+
+    def _access(self, party: _Party) -> Access:
+        access, number, is_own, _, line, _, _ = party
+        queue = f"arrowdev's queue {number}" if is_own else f"queue {number}"
+        return Access(queue if number else "the host", _NOUNS[access], self._lines.text(line))
+
+    def _memory(self, found: _Found) -> str:
+        _, _, allocation, made_at, nbytes, begin, n_common, _, _ = found
+        if allocation == 0:
+            return f"{n_common} bytes of the host at {begin:#x}"
+        part = "the" if n_common == nbytes else f"bytes {begin} to {begin + n_common} of the"
+        return f"{part} memory made at {self._lines.text(made_at) or 'an unknown line'}"
+
+    def _race(self, found: _Found) -> Race:
+        first, second = self._access(found[0]), self._access(found[1])
+        what = f"{second.queue} {_VERBS[found[1][0]]} {self._memory(found)}"
+        if found[7]:
+            kind = f"{second.access} after release"
+            message = f"{what}, which {first.queue} has released{_at(first)}"
+        else:
+            kind = f"{second.access} not ordered after {first.access}"
+            message = (
+                f"{what} while the {first.access} of {first.queue}{_at(first)} "
+                f"is not ordered before it: {_why(first, second, found[8])}"
+            )
+        return Race(kind, _after(second, message), first, second, found[2])
+
+    def _never_awaited(self, found: _Found) -> Race:
+        first, end = self._access(found[0]), Access("the host", "read", "")
+        message = f"{first.queue} writes {self._memory(found)}, and the host never waits for it"
+        kind = "copy to the host that is not waited for"
+        return Race(kind, _after(first, message), first, end, 0)
+
+
+def _at(access: Access) -> str:
+    return f" ({access.line})" if access.line else ""
+
+
+def _after(access: Access, message: str) -> str:
+    """The message behind its line, as in a traceback."""
+    return f"{access.line}: {message}" if access.line else message
+
+
+def _why(first: Access, second: Access, waits_too_early: bool) -> str:
+    if waits_too_early:
+        return f"{second.queue} waits for an event of {first.queue} that is recorded earlier"
+    return f"{second.queue} waits for no event that is recorded after it"

@@ -1,0 +1,130 @@
+/* The search for races (engine_races.h), for Python: who calls, and what was
+ * found.
+ */
+#include <string.h>
+
+#include "python/functions/for_test_device.h"
+#include "test_device/engine.h"
+#include "test_device/module.h"
+
+/* Returns the number of the line that makes a call, as an int. A reference of
+ * the running search, which changes only where no work is enqueued. */
+static PyObject *here;
+
+static uint32_t
+ask_here(void)
+{
+    PyObject *function = Py_XNewRef(here);
+    PyObject *number = function != NULL ? PyObject_CallNoArgs(function) : NULL;
+    unsigned long result = number != NULL ? PyLong_AsUnsignedLong(number) : 0;
+    if (PyErr_Occurred()) {
+        PyErr_WriteUnraisable(function);
+        result = 0;
+    }
+    Py_XDECREF(number);
+    Py_XDECREF(function);
+    return (uint32_t)result;
+}
+
+/* Threads that Python does not know, as the one of the deferred releases, have
+ * no line. */
+static uint32_t
+find_place(void)
+{
+    ad_py_entry entry;
+    if (PyGILState_GetThisThreadState() == NULL || !ad_py_enter(&entry)) {
+        return 0;
+    }
+    uint32_t result = ask_here();
+    ad_py_leave(&entry);
+    return result;
+}
+
+/* races_start(here): begin to search; `here` returns the number of a line. */
+PyObject *
+ad_testing_races_start(PyObject *Py_UNUSED(module), PyObject *function)
+{
+    Py_XSETREF(here, Py_NewRef(function));
+    Py_BEGIN_ALLOW_THREADS
+    ad_engine_races_start(find_place);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+PyObject *
+ad_testing_races_stop(PyObject *Py_UNUSED(module),
+                      PyObject *Py_UNUSED(ignored))
+{
+    Py_BEGIN_ALLOW_THREADS
+    ad_engine_races_stop();
+    Py_END_ALLOW_THREADS
+    Py_CLEAR(here);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+party_tuple(const ad_engine_party *party)
+{
+    return Py_BuildValue("(iiOiIIL)", (int)party->access, party->queue,
+                         party->is_own ? Py_True : Py_False, party->device,
+                         (unsigned int)party->place,
+                         (unsigned int)party->made_at, (long long)party->time);
+}
+
+static PyObject *
+race_tuple(const ad_engine_race *race)
+{
+    return Py_BuildValue(
+        "(NNKInKnOO)", party_tuple(&race->first), party_tuple(&race->second),
+        (unsigned long long)race->allocation, (unsigned int)race->made_at,
+        (Py_ssize_t)race->nbytes, (unsigned long long)race->begin,
+        (Py_ssize_t)race->n_common, race->is_after_free ? Py_True : Py_False,
+        race->waits_too_early ? Py_True : Py_False);
+}
+
+static PyObject *
+race_list(const ad_engine_race *races, size_t n)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        if (ad_py_append(list, race_tuple(&races[i])) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+enum {
+    CAPACITY = 64
+};
+
+/* races(n): what was found after the first n races, at most 64 of it. */
+PyObject *
+ad_testing_races(PyObject *Py_UNUSED(module), PyObject *n_seen)
+{
+    ad_engine_race found[CAPACITY];
+    size_t from = PyLong_AsSize_t(n_seen);
+    if (from == (size_t)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    return race_list(found, ad_engine_races(from, found, CAPACITY));
+}
+
+/* races_unawaited(): writes to memory of the host that nobody waited for, at
+ * most 64. */
+PyObject *
+ad_testing_races_unawaited(PyObject *Py_UNUSED(module),
+                           PyObject *Py_UNUSED(ignored))
+{
+    ad_engine_race found[CAPACITY];
+    return race_list(found, ad_engine_races_unawaited(found, CAPACITY));
+}
+
+/* races_dropped(): accesses that were forgotten; -1: without memory the search
+ * has ended. */
+PyObject *
+ad_testing_races_dropped(PyObject *Py_UNUSED(module),
+                         PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromSsize_t((Py_ssize_t)ad_engine_races_dropped());
+}

@@ -1,0 +1,383 @@
+"""software_device(races=True): every planted race is found, whatever the speed of the queues."""
+
+import contextlib
+import ctypes
+import sys
+import time
+
+import pytest
+
+import arrowdev as ad
+from arrowdev.testing import RaceError, _engine, _queue, software_device
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the software device needs Linux"
+)
+
+
+@pytest.fixture
+def device():
+    with software_device(timeout=20, races=True) as device:
+        yield device
+
+
+def copied(device, column, queue):
+    """A copy of the values, made on the queue."""
+    memory = device.empty(8 * len(column))
+    queue.copy(memory, column.buffers[1].data_ptr, memory.nbytes)
+    return memory
+
+
+# --- planted races -----------------------------------------------------------------------------
+
+# Each is called with a device, the queue of a producer, and another one. It returns what has to
+# live until the race is looked for, and gives the kinds of the races in its name.
+
+
+def import_without_a_wait(device, theirs, ours):
+    column = ad.array(device.array([1, 2, 3], queue=theirs))
+    return copied(device, column, ours), column
+
+
+def import_with_stream_minus_one(device, theirs, ours):
+    column = ad.array(device.array([1, 2, 3], queue=theirs), stream=-1)
+    return copied(device, column, ours), column
+
+
+def export_with_stream_minus_one(device, theirs, ours):
+    column = ad.array(device.array([1, 2, 3], queue=theirs))
+    tensor = ad.tensor(column)
+    capsule = tensor.__dlpack__(stream=-1)
+    memory = device.empty(24)
+    ours.copy(memory, tensor.data_ptr, 24)
+    return memory, capsule, column
+
+
+def export_to_another_queue(device, theirs, ours):
+    tensor = ad.tensor(ad.array(device.array([1, 2, 3], queue=theirs)))
+    capsule = tensor.__dlpack__(stream=device.queue().handle)
+    memory = device.empty(24)
+    ours.copy(memory, tensor.data_ptr, 24)
+    return memory, capsule
+
+
+def consumer_that_ignores_the_event(device, theirs, ours):
+    return device.to_host(device.array([1, 2, 3], queue=theirs), queue=ours, wait=False)
+
+
+def event_of_another_queue(device, theirs, ours):
+    memory, target = device.empty(24), device.empty(24)
+    theirs.fill(memory, 1)
+    ours.wait(device.queue().record())
+    ours.copy(target, memory)
+    return memory, target
+
+
+def event_recorded_too_early(device, theirs, ours):
+    memory, target = device.empty(24), device.empty(24)
+    theirs.fill(target, 0)
+    event = theirs.record()
+    theirs.fill(memory, 1)
+    ours.wait(event)
+    ours.copy(target, memory)
+    return memory, target
+
+
+def write_while_it_is_read(device, theirs, ours):
+    memory, target = device.from_host(bytes(24)), device.empty(24)
+    theirs.copy(target, memory)
+    ours.fill(memory, 1)
+    return memory, target
+
+
+def write_while_it_is_written(device, theirs, ours):
+    memory = device.empty(24)
+    theirs.fill(memory, 1)
+    ours.fill(memory, 2)
+    return memory
+
+
+def wait_of_the_wrong_queue(device, theirs, ours):
+    memory = device.empty(24)
+    theirs.fill(memory, 1)
+    theirs.wait(ours)
+    ours.fill(memory, 2)
+    return memory
+
+
+def release_before_it_is_read(device, theirs, ours):
+    column = ad.array(device.array([1, 2, 3], queue=theirs))
+    column.synchronize()
+    return copied(device, column, ours)  # and the column is released
+
+
+def free_before_it_is_read(device, theirs, ours):
+    memory, target = device.from_host(bytes(24)), device.empty(24)
+    ours.copy(target, memory)
+    memory.free(theirs)
+    return target
+
+
+def free_on_the_host_before_it_is_written(device, theirs, ours):
+    memory = device.empty(24)
+    ours.fill(memory, 1)
+    memory.free()
+
+
+def read_after_an_ordered_release(device, theirs, ours):
+    memory, target = device.from_host(bytes(24)), device.empty(24)
+    address = memory.address
+    memory.free(ours)
+    with contextlib.suppress(ad.DeviceError):  # if the memory is gone already
+        ours.copy(target, address, 24)
+    return target
+
+
+def read_after_a_release(device, theirs, ours):
+    memory, target = device.from_host(bytes(24)), device.empty(24)
+    address = memory.address
+    memory.free()
+    with pytest.raises(ad.DeviceError, match="INVALID_POINTER"):
+        ours.copy(target, address, 24)
+    return target
+
+
+KINDS = {
+    import_without_a_wait: "read not ordered after write",
+    import_with_stream_minus_one: "read not ordered after write",
+    export_with_stream_minus_one: "read not ordered after write",
+    export_to_another_queue: "read not ordered after write",
+    consumer_that_ignores_the_event: "read not ordered after write",
+    event_of_another_queue: "read not ordered after write",
+    event_recorded_too_early: "read not ordered after write",
+    write_while_it_is_read: "write not ordered after read",
+    write_while_it_is_written: "write not ordered after write",
+    wait_of_the_wrong_queue: "write not ordered after write",
+    release_before_it_is_read: "release not ordered after read",
+    free_before_it_is_read: "release not ordered after read",
+    free_on_the_host_before_it_is_written: "release not ordered after write",
+    read_after_an_ordered_release: "read after release",
+    read_after_a_release: "read after release",
+}
+# All work that the consumer waits for would have to be done.
+NEED_PROGRESS = (consumer_that_ignores_the_event, release_before_it_is_read)
+
+
+@contextlib.contextmanager
+def at_pace(pace, device, queues, monkeypatch):
+    with contextlib.ExitStack() as stack:
+        for queue in queues:
+            if pace == "held":
+                stack.enter_context(queue.held())
+            if pace == "slow":
+                queue.delay = 0.02
+        if pace == "done":
+            monkeypatch.setattr(
+                _queue, "call", lambda *all: (_engine.call(*all), settle(device))[0]
+            )
+        yield
+
+
+def settle(device):
+    """All work is done, and the device does not know that anybody has seen it."""
+    while device.live().pending:
+        time.sleep(0.0001)
+
+
+@pytest.mark.parametrize("pace", ["quick", "slow", "held", "done"])
+@pytest.mark.parametrize("race", KINDS, ids=lambda race: race.__name__)
+def test_planted_race_is_found(device, race, pace, monkeypatch):
+    if pace == "held" and race in NEED_PROGRESS:
+        pace = "slow"
+    theirs, ours = device.queue(), device.queue()
+    with at_pace(pace, device, [theirs, ours], monkeypatch):
+        kept = race(device, theirs, ours)
+        found = device.races()
+    assert [race.kind for race in found] == [KINDS[race]]
+    first, second = found[0].first, found[0].second
+    assert all(f"test_races.py:{_line(access)} in " in access.line for access in (first, second))
+    assert first.line in found[0].message and second.line in found[0].message
+    del kept
+    with contextlib.suppress(ad.DeviceError):
+        device.synchronize()
+    device.reset()
+    device.races()
+
+
+def _line(access):
+    return int(access.line.split(":")[1].split()[0])
+
+
+@pytest.mark.parametrize("delay", [0, 0.02])
+def test_copy_to_the_host_that_nobody_waits_for_is_found(delay):
+    target = ctypes.create_string_buffer(24)
+    with pytest.raises(RaceError, match="the host never waits for it") as caught:
+        with software_device(races=True) as device:
+            queue = device.queue()
+            queue.delay = delay
+            source = device.from_host(bytes(24))
+            queue.copy(ctypes.addressof(target), source, 24)
+            settle(device)
+    assert [race.kind for race in caught.value.races] == [
+        "copy to the host that is not waited for"
+    ]
+
+
+# --- what is sound -----------------------------------------------------------------------------
+
+
+def test_what_is_ordered_is_no_race(device):
+    theirs, ours, third = (device.queue() for _ in range(3))
+    theirs.delay = 0.002
+    producer = device.array([1, 2, 3], queue=theirs)
+    target = ctypes.create_string_buffer(24)
+    for _ in range(3):
+        first = copied(device, ad.array(producer, stream=ours), ours)
+        third.wait(ours)  # also for what ours has waited for
+        second = device.empty(24)
+        third.copy(second, first)
+        third.copy(ctypes.addressof(target), second, 24)
+        third.record().synchronize()
+        first.free()
+        assert device.to_host(producer, queue=ours).to_pylist() == [1, 2, 3]
+        assert ad.array(producer).to("cpu").to_pylist() == [1, 2, 3]
+        column = ad.array(producer)
+        column.synchronize()
+        ours.copy(second, column.buffers[1].data_ptr, 24)
+        ours.synchronize()
+    assert device.races() == []
+
+
+def test_bytes_side_by_side_are_no_race(device):
+    memory, queues = device.empty(64), [device.queue() for _ in range(4)]
+    for i, queue in enumerate(queues):
+        queue.fill(memory.address + 16 * i, i, 16)
+        queue.copy(memory.address + 16 * i + 8, memory.address + 16 * i, 8)
+    assert device.races() == []
+    queues[0].fill(memory.address + 31, 0, 2)  # the last byte of one, the first of another
+    found = device.races()
+    assert len(found) == 3  # with the writes of two queues, a copy from and a copy to
+    assert "bytes 31 to 32 of the memory made at test_races.py:" in found[0].message
+    device.synchronize()
+    device.races()
+
+
+def test_reads_are_no_race(device):
+    memory, targets = device.from_host(bytes(8)), []
+    for _ in range(4):
+        targets.append(device.empty(8))
+        device.queue().copy(targets[-1], memory)
+    assert device.races() == []
+    device.synchronize()
+
+
+def test_what_the_host_has_seen_is_ordered(device):
+    theirs, ours = device.queue(), device.queue()
+    memory = device.empty(8)
+    seen = [
+        lambda event: event.synchronize(),
+        lambda event: wait_until(event.is_ready),
+        lambda event: wait_until(theirs.is_idle),
+        lambda event: theirs.synchronize(),
+        lambda event: device.synchronize(0),
+        lambda event: ad.device("ext_dev:0").synchronize(),
+    ]
+    for see in seen:
+        theirs.fill(memory, 1)
+        see(theirs.record())
+        ours.fill(memory, 2)
+        ours.synchronize()
+    assert device.races() == []
+
+
+def wait_until(is_done):
+    while not is_done():
+        time.sleep(0.0001)
+
+
+def test_work_behind_an_armed_event_is_left_out(device):
+    theirs, ours, event = device.queue(), device.queue(), device.event()
+    memory = device.empty(8)
+    event.arm()
+    ours.wait(event)
+    ours.fill(memory, 2)
+    theirs.fill(memory, 1)
+    theirs.synchronize()
+    event.fire()
+    ours.synchronize()
+    assert device.races() == []
+
+
+def test_peek_is_no_use(device):
+    memory, queue = device.empty(8), device.queue()
+    queue.fill(memory, 1)
+    device.peek(memory)
+    queue.synchronize()
+    assert device.peek(memory) == bytes([1] * 8)
+    assert device.races() == []
+
+
+# --- how it is told ----------------------------------------------------------------------------
+
+
+def race(device):
+    memory = device.empty(8)
+    for _ in range(2):
+        device.queue().fill(memory, 1)
+    return memory
+
+
+def test_races_are_raised_at_the_end_of_the_block():
+    with pytest.raises(RaceError) as caught:
+        with software_device(races=True) as device:
+            kept = race(device)
+    del kept
+    [found] = caught.value.races
+    assert found.kind == "write not ordered after write"
+    assert found.first.queue == "queue 1" and found.second.queue == "queue 2"
+    assert str(found) == found.message and found.message in str(caught.value)
+    assert "queue 2 waits for no event that is recorded after it" in found.message
+
+
+def test_another_error_takes_precedence():
+    with pytest.raises(KeyError) as caught:
+        with software_device(races=True) as device:
+            race(device)
+            raise KeyError("of the test")
+    if sys.version_info >= (3, 11):
+        assert "write not ordered" not in caught.value.__notes__[0]
+        assert "a race was found" in caught.value.__notes__[0]
+
+
+def test_what_comes_of_a_race_is_its_context():
+    with pytest.raises(RaceError, match="the host releases the memory") as caught:
+        with software_device(races=True) as device:
+            queue, memory = device.queue(), device.empty(8)
+            queue.hold()
+            queue.fill(memory, 1)
+            memory.free()
+    assert isinstance(caught.value.__cause__, ad.DeviceError)
+
+
+def test_races_are_told_once_for_a_pair_of_lines(device):
+    memory, queues = device.empty(8), [device.queue() for _ in range(4)]
+    for queue in queues:
+        queue.fill(memory, 1)
+    assert len(device.races()) == 1
+    assert device.races() == []
+    device.synchronize()
+
+
+def test_races_are_off_unless_asked_for(monkeypatch):
+    monkeypatch.delenv("ARROWDEV_RACES", raising=False)
+    with software_device() as device:
+        race(device)
+        with pytest.raises(RuntimeError, match="races=True"):
+            device.races()
+    monkeypatch.setenv("ARROWDEV_RACES", "1")
+    with software_device() as device:
+        kept = race(device)
+        assert len(device.races()) == 1
+        del kept
+    with software_device(races=False) as device:
+        race(device)
