@@ -44,6 +44,7 @@ _STRINGS = {"u": "i", "U": "q", "z": "i", "Z": "q"}
 _LISTS = {"+l": "i", "+m": "i", "+L": "q"}
 _LIST_VIEWS = {"+vl": "i", "+vL": "q"}
 _SHORT_FLOATS = {"e": "e", "f": "f", "float16": "e", "float32": "f", "bfloat16": "f"}
+_NUMBERS = {*_INTEGERS, *_SHORT_FLOATS, "g"}
 _UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
 
 
@@ -366,17 +367,25 @@ def names_of_array(array: Array) -> list[str]:
 # --- HTML ---------------------------------------------------------------------
 
 
-def _table(caption: str, head: list[list[str]], rows: list[list[str]]) -> str:
-    """Return an HTML table. `head` and `rows` are texts, which are escaped here."""
+def _table(caption: str, head: list[list[str]], rows: list[list[str]], sides: list[str]) -> str:
+    """Return an HTML table, whose texts are escaped here; the first row of `head` is bold.
+
+    The styles hold in notebooks that align all cells to the right and drop style sheets. Colours
+    are those of the notebook. The caption is above what scrolls: a caption of the table itself is
+    as narrow or as wide as the columns.
+    """
 
     def line(cells: list[str], tag: str) -> str:
-        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+        styles = (f"text-align:{side};max-width:20em" for side in sides)
+        parts = zip(cells, styles, strict=True)
+        return "".join(f'<{tag} style="{s}">{html.escape(cell)}</{tag}>' for cell, s in parts)
 
-    heads = "".join(f"<tr>{line(cells, 'th')}</tr>" for cells in head)
+    heads = "".join(f"<tr>{line(cells, 'td' if i else 'th')}</tr>" for i, cells in enumerate(head))
     body = "".join(f"<tr>{line(cells, 'td')}</tr>" for cells in rows)
     return (
-        f"<table><caption>{html.escape(caption)}</caption>"
-        f"<thead>{heads}</thead><tbody>{body}</tbody></table>"
+        f"<div><div>{html.escape(caption)}</div>"
+        f'<div style="overflow-x:auto"><table style="margin-left:0">'
+        f"<thead>{heads}</thead><tbody>{body}</tbody></table></div></div>"
     )
 
 
@@ -388,18 +397,52 @@ def _name(field: Schema) -> str:
     return _cut(_core._shown(field.name[: MAX_NAME + 1]), MAX_NAME)
 
 
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _is_number(field: Schema) -> bool:
+    kind = field.format
+    return field.dictionary is None and (kind in _NUMBERS or kind.startswith("d:"))
+
+
+def _short_type(field: Schema) -> str:
+    """Return the type for the head of a column: of a dictionary that of its values."""
+    values = field.dictionary
+    return _cut(str(field) if values is None else f"dictionary<{values}>")
+
+
+def _rounded(text: str) -> str:
+    """Return a float as a person reads it: 6 decimals, or 7 digits where these are too few."""
+    try:
+        value = float(text)
+    except ValueError:  # null, cut or unreadable
+        return text
+    if value - value != 0 or value == 0:  # infinite or NaN
+        return text
+    if 1e-3 <= abs(value) < 1e15:
+        return repr(round(value, 6))
+    return f"{value:.7g}"
+
+
 def html_of_batch(batch: Array, can_show: bool) -> str:
     """Return a record batch as a table: the names and types, and the first and last rows."""
     children, n_columns = _core._first_children(batch, MAX_COLUMNS)
     n = len(batch)
-    caption = f"arrowdev.Array, {n} rows x {n_columns} columns, on {batch.device}"
+    rows_by_columns = f"{_counted(n, 'row')} x {_counted(n_columns, 'column')}"
+    caption = f"arrowdev.Array, {rows_by_columns}, on {batch.device}"
     if not can_show:
         caption += "; the host cannot read the values without waiting or copying"
     more = [MORE] if n_columns > len(children) else []
+    schemas = [child.schema for child in children]
     head = [
-        [_name(child.schema) for child in children] + more,
-        [_cut(str(child.schema)) for child in children] + more,
+        [_name(schema) for schema in schemas] + more,
+        [_short_type(schema) for schema in schemas] + more,
     ]
+    sides = ["right" if _is_number(schema) else "left" for schema in schemas] + ["left"] * len(
+        more
+    )
+    are_floats = [schema.format in _SHORT_FLOATS or schema.format == "g" for schema in schemas]
     rows = []
     for row in _edges(0, n, EDGE) if can_show and children else []:
         if row is None:
@@ -410,8 +453,9 @@ def html_of_batch(batch: Array, can_show: bool) -> str:
             _row(child, batch.offset + row, 0, _Budget(MAX_VALUES // 4)) if is_valid else "None"
             for child in children
         ]
-        rows.append(cells + more)
-    return _table(caption, head, rows)
+        pairs = zip(cells, are_floats, strict=True)
+        rows.append([_rounded(text) if is_float else text for text, is_float in pairs] + more)
+    return _table(caption, head, rows, sides)
 
 
 def html_of_schema(schema: Schema, caption: str) -> str:
@@ -424,4 +468,4 @@ def html_of_schema(schema: Schema, caption: str) -> str:
     ]
     if n_fields > len(rows):
         rows.append([f"{MORE} and {n_fields - len(rows)} more", "", ""])
-    return _table(caption, [["name", "type", ""]], rows)
+    return _table(caption, [["name", "type", ""]], rows, ["left"] * 3)

@@ -131,8 +131,8 @@ class TestSchema:
         assert stream.device_type is ad.DeviceType.CPU
         assert stream.metadata == {b"rows": b"12", b"source": b"here"}
         assert repr(stream) == "<arrowdev.AsyncArrayStream, closed>"
-        caption = "<caption>arrowdev.AsyncArrayStream, closed</caption>"
-        assert caption in stream._repr_html_() and "<td>int64</td>" in stream._repr_html_()
+        caption = "<div>arrowdev.AsyncArrayStream, closed</div>"
+        assert caption in stream._repr_html_() and ">int64</td>" in stream._repr_html_()
 
     def test_never_arrives(self):
         async def main():

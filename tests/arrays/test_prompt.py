@@ -2,6 +2,7 @@
 
 import html.parser
 import random
+import re
 import sys
 import time
 import tracemalloc
@@ -29,28 +30,30 @@ def values(obj):
 
 
 class Table(html.parser.HTMLParser):
-    """The caption, and the texts of the cells by row."""
+    """The caption, the texts of the cells by row, and the sides to which a row's are aligned."""
 
     def __init__(self, text):
         super().__init__()
-        self.rows, self.caption, self.open, self.tags = [], None, [], set()
+        self.rows, self.sides, self.caption, self.open, self.tags = [], [], None, [], set()
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
-        assert attributes == []
+        assert {name for name, _ in attributes} <= {"style"}
         self.open.append(tag)
         self.tags.add(tag)
         if tag == "tr":
             self.rows.append([])
+            self.sides.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
+            self.sides[-1] += re.findall(r"text-align:(\w+)", dict(attributes)["style"])
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open[-1] == "caption":
+        if self.open[-1] == "div":
             self.caption = data
         else:
             self.rows[-1][-1] += data
@@ -335,12 +338,37 @@ def test_html_of_a_batch():
     assert table.rows[:2] == [["<b>", "s"], ["int32", "string"]]
     assert [row[0] for row in table.rows[2:]] == [*"01234", "...", *"789", "10", "11"]
     assert table.rows[2][1] == "'<i>&'" and table.rows[-1][1] == "None"
-    assert table.tags == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert table.tags == {"div", "table", "thead", "tbody", "tr", "th", "td"}
+    assert table.sides == [["right", "left"]] * 13
     null = Table(ad.array(pa.array([{"a": 1}, None]))._repr_html_())
     assert null.rows[2:] == [["1"], ["None"]]
     wide = Table(ad.record_batch({f"c{i}": i4(i) for i in range(50)})._repr_html_())
     assert len(wide.rows[0]) == 21 and wide.rows[2][-1] == "..."
     assert Table(ad.array(pa.array([{}, {}]))._repr_html_()).rows[2:] == []
+
+
+def test_numbers_in_html():
+    types = ["float64", "float32", "float16"]
+    rows = [1 / 3, -1234.5678912, 2.0, 0.1 + 0.2, 1e-9 / 3, 1e20 / 3, 0.0, float("nan"), None]
+    columns = {type: pa.array(rows, pa.float64()).cast(type, safe=False) for type in types}
+    table = Table(ad.record_batch(columns)._repr_html_())
+    assert [row[0] for row in table.rows[2:]] == [
+        *("0.333333", "-1234.567891", "2.0", "0.3", "3.333333e-10"),
+        *("3.333333e+19", "0.0", "nan", "None"),
+    ]
+    assert [row[1] for row in table.rows[2:5]] == ["0.333333", "-1234.5679", "2.0"]
+    assert [row[2] for row in table.rows[2:5]] == ["0.3333", "-1235.0", "2.0"]
+    one = Table(ad.record_batch({"x": i4(1)})._repr_html_())
+    assert one.caption == "arrowdev.Array, 1 row x 1 column, on cpu"
+
+
+def test_sides_and_types_in_html():
+    categories = pa.array(["a"]).dictionary_encode()
+    columns = {"c": categories, "l": pa.array([[1]]), "d": pa.array([1], pa.decimal128(9, 2))}
+    table = Table(ad.record_batch(columns)._repr_html_())
+    types = ["dictionary<string>", "list<item: int64>", "decimal128(9, 2)"]
+    assert table.rows[1:] == [types, ["'a'", "[1]", "1.00"]]
+    assert table.sides == [["left", "left", "right"]] * 3
 
 
 def test_html_of_a_batch_on_a_device():
