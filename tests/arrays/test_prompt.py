@@ -495,7 +495,7 @@ def test_columns_that_are_not_shown_are_not_read():
         "int32", 1, [None, ad.Tensor.from_pointer(4096, (4,), "int8", "cpu")]
     )
     wide = columns([i4(7)] * 128 + [lost] * 3)
-    assert "'0': [7]" in repr(wide) and "<td>7</td>" in wide._repr_html_()
+    assert "'0': [7]" in repr(wide) and ">7</td>" in wide._repr_html_()
     assert repr(columns([i4(7), lost])).endswith("on cpu>")
 
 
