@@ -199,7 +199,7 @@ def test_matrix_and_doctor():
     assert all(map(is_safe, reasons.lines()))
     assert all(map(is_safe, terminal.wrapped(HOSTILE)))
     assert all(
-        map(is_safe, doctor.section("Devices", [("cuda:0", HOSTILE, True)], lambda _, x: x))
+        map(is_safe, doctor.section("Devices", [("cuda:0", (HOSTILE,), True)], lambda _, x: x))
     )
     for element in (page.cell(HOSTILE), page.paragraph(HOSTILE), page.heading(HOSTILE)):
         assert is_safe(element, keeps_lines=True)
