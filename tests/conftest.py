@@ -42,6 +42,7 @@ ALLOWED_SKIPS = (
     r"Queue could not be created$",
     r"no stub library in this CUDA toolkit$",
     r"not measured under a sanitizer$",
+    r"for CPython 3\.\d+ and (later|earlier)$",
     r"the page is about \S+$",  # docs/upstream: the library has a newer version
 )
 # On a GPU there is no stand-in to control, and there may be one device.

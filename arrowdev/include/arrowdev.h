@@ -325,7 +325,8 @@ static const ArrowDevAPI *ArrowDev_API;
 /* Imports arrowdev and finds its table. Call it in the module's init, before
  * any other function of this header. Returns 0, or -1 with an ImportError: there
  * is no arrowdev, it has no C API, its table is older than this header, or
- * this is a sub-interpreter. Another call does no harm. */
+ * this is a sub-interpreter of CPython 3.11 or earlier. Another call does no
+ * harm. */
 static inline int
 ArrowDev_Import(void)
 {

@@ -9,6 +9,7 @@
 
 struct ad_async_pump {
     ad_owner base; /* one reference of the thread, one of the user */
+    ad_async_pump_group *group;
     ad_async_producer *producer;
     ad_waker *waker;
     ad_array_stream *stream;
@@ -24,8 +25,6 @@ static ad_mutex lock = AD_MUTEX_INIT;
 static ad_cond thread_gone; /* valid if has_condition */
 static bool has_condition;
 static ad_async_pump *running;
-static size_t n_threads;
-static bool has_ended;
 
 /* --- the thread ---------------------------------------------------------- */
 
@@ -121,6 +120,7 @@ static void *
 run(void *context)
 {
     ad_async_pump *self = context;
+    ad_async_pump_group *group = self->group;
     ad_error err;
     self->status = end_stream(self, send_all(self, &err), &err);
     if (self->status != AD_OK) {
@@ -136,7 +136,7 @@ run(void *context)
         ad_waker_unref(done);
     }
     ad_mutex_lock(&lock);
-    n_threads--;
+    group->n_threads--;
     ad_cond_broadcast(&thread_gone);
     ad_mutex_unlock(&lock);
     return NULL;
@@ -151,7 +151,6 @@ after_fork(void)
     ad_mutex_init(&lock);
     has_condition = false;
     running = NULL;
-    n_threads = 0;
 }
 
 static ad_child_hook child_hook = {.run = after_fork};
@@ -160,8 +159,13 @@ static ad_child_hook child_hook = {.run = after_fork};
 static int
 start_locked(ad_async_pump *self)
 {
-    if (has_ended) {
+    ad_async_pump_group *group = self->group;
+    if (group->has_ended) {
         return ECANCELED;
+    }
+    if (group->generation != ad_process_generation()) {
+        group->generation = ad_process_generation();
+        group->n_threads = 0;
     }
     int code = has_condition ? 0 : ad_cond_init(&thread_gone);
     has_condition = code == 0;
@@ -177,7 +181,7 @@ enter_running(ad_async_pump *self, ad_error *err)
     if (code == 0) {
         self->next = running;
         running = self;
-        n_threads++;
+        self->group->n_threads++;
     }
     ad_mutex_unlock(&lock);
     if (code == 0) {
@@ -185,26 +189,29 @@ enter_running(ad_async_pump *self, ad_error *err)
     }
     return ad_fail(err, AD_ERR_EXCHANGE, "stream", NULL,
                    "cannot start the thread of the async stream: %s",
-                   has_ended ? "the program is about to exit"
-                             : strerror(code));
+                   self->group->has_ended ? "the program is about to exit"
+                                          : strerror(code));
 }
 
 void
-ad_async_pump_stop_all(void)
+ad_async_pump_stop_all(ad_async_pump_group *group)
 {
     ad_mutex_lock(&lock);
-    has_ended = true;
+    group->has_ended = true;
     for (ad_async_pump *pump = running; pump != NULL; pump = pump->next) {
-        ad_async_pump_stop(pump);
+        if (pump->group == group) {
+            ad_async_pump_stop(pump);
+        }
     }
     ad_mutex_unlock(&lock);
 }
 
 void
-ad_async_pump_join_all(int64_t deadline)
+ad_async_pump_join_all(ad_async_pump_group *group, int64_t deadline)
 {
     ad_mutex_lock(&lock);
-    while (n_threads > 0 &&
+    while (group->generation == ad_process_generation() &&
+           group->n_threads > 0 &&
            ad_cond_wait_until(&thread_gone, &lock, deadline)) {
     }
     ad_mutex_unlock(&lock);
@@ -225,8 +232,8 @@ pump_destroy(ad_owner *base)
 static const ad_owner_ops pump_ops = {.destroy = pump_destroy, .name = "pump"};
 
 ad_status
-ad_async_pump_start(ad_async_producer *producer, ad_waker *waker,
-                    ad_array_stream *stream, ad_waker *done,
+ad_async_pump_start(ad_async_pump_group *group, ad_async_producer *producer,
+                    ad_waker *waker, ad_array_stream *stream, ad_waker *done,
                     ad_async_pump **out, ad_error *err)
 {
     ad_async_pump *self = calloc(1, sizeof(*self));
@@ -235,6 +242,7 @@ ad_async_pump_start(ad_async_producer *producer, ad_waker *waker,
     }
     ad_owner_init(&self->base, &pump_ops);
     ad_owner_ref(&self->base);
+    self->group = group;
     self->producer = producer;
     self->waker = waker;
     ad_owner_ref(&waker->base);

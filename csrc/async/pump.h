@@ -12,12 +12,21 @@
 
 typedef struct ad_async_pump ad_async_pump;
 
+/* The pumps that end together: those of one interpreter. A static or
+ * process-long variable of zeros. */
+typedef struct ad_async_pump_group {
+    size_t n_threads;
+    unsigned generation; /* of the process: a forked child has no threads */
+    bool has_ended;
+} ad_async_pump_group;
+
 /* Starts the thread. `producer` wakes `waker` and was not started; nothing
  * else reads `stream`. On success the pump owns the producer and the reference
  * to the stream. `done` (NULL allowed) is woken when the stream is over. */
-AD_MUST_CHECK ad_status ad_async_pump_start(
-    ad_async_producer *producer, ad_waker *waker, ad_array_stream *stream,
-    ad_waker *done, ad_async_pump **out, ad_error *err);
+AD_MUST_CHECK ad_status
+ad_async_pump_start(ad_async_pump_group *group, ad_async_producer *producer,
+                    ad_waker *waker, ad_array_stream *stream, ad_waker *done,
+                    ad_async_pump **out, ad_error *err);
 
 /* Ends the stream with ECANCELED as soon as the thread's current call returns.
  * From any thread. */
@@ -33,12 +42,12 @@ ad_array_stream *ad_async_pump_stream(ad_async_pump *pump);
 /* Drops the caller's reference; the thread continues. */
 void ad_async_pump_unref(ad_async_pump *pump);
 
-/* Stops all pumps and prevents new ones, before the interpreter is finalized.
- * Call without the GIL. */
-void ad_async_pump_stop_all(void);
+/* Stops all pumps of a group and prevents new ones, before its interpreter is
+ * finalized. Call without the GIL. */
+void ad_async_pump_stop_all(ad_async_pump_group *group);
 
-/* Waits until all threads of pumps have ended, or until `deadline`
- * of ad_now(). Call without the GIL. */
-void ad_async_pump_join_all(int64_t deadline);
+/* Waits until their threads have ended, or until `deadline` of ad_now(). Call
+ * without the GIL. */
+void ad_async_pump_join_all(ad_async_pump_group *group, int64_t deadline);
 
 #endif /* AD_ASYNC_PUMP_H */

@@ -17,6 +17,7 @@
 #define POLL_NS 20000000L
 
 ad_wait_hooks ad_hooks;
+atomic_bool ad_has_interpreters;
 
 void
 ad_wait_set_hooks(ad_wait_hooks hooks)

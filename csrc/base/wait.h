@@ -9,6 +9,7 @@
 #ifndef AD_BASE_WAIT_H
 #define AD_BASE_WAIT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/handles.h"
@@ -30,7 +31,8 @@ typedef struct ad_wait_hooks {
     void *(*begin_release)(void);
     void (*end_release)(void *exception);
     /* See ad_call_with_gil(). */
-    bool (*call_with_gil)(void (*function)(void *argument), void *argument);
+    bool (*call_with_gil)(void *interpreter, void (*function)(void *argument),
+                          void *argument);
 } ad_wait_hooks;
 
 /* Called once, before any device is used. The default hooks do nothing. */
@@ -38,6 +40,10 @@ void ad_wait_set_hooks(ad_wait_hooks hooks);
 
 /* For the functions below. */
 extern ad_wait_hooks ad_hooks;
+
+/* Whether arrowdev has ever been imported into a second interpreter of this
+ * process, so that a thread with a GIL may not have the right one. */
+extern atomic_bool ad_has_interpreters;
 
 static inline void *
 ad_wait_begin(void)
@@ -88,14 +94,16 @@ ad_release_end(void *exception)
         }                                                                     \
     } while (0)
 
-/* Call `function` with the GIL, whether this thread holds it already or not.
- * False, without the call, once the interpreter is about to finalize. Any
- * thread may call it, without a lock of arrowdev. */
+/* Call `function` with the GIL of `interpreter` (support/py_call.h), whether
+ * this thread holds it already or not. False, without the call, once the
+ * interpreter is about to finalize. Any thread may call it, without a lock of
+ * arrowdev. */
 static inline bool
-ad_call_with_gil(void (*function)(void *argument), void *argument)
+ad_call_with_gil(void *interpreter, void (*function)(void *argument),
+                 void *argument)
 {
     if (ad_hooks.call_with_gil != NULL) {
-        return ad_hooks.call_with_gil(function, argument);
+        return ad_hooks.call_with_gil(interpreter, function, argument);
     }
     function(argument);
     return true;

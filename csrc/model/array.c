@@ -21,7 +21,7 @@
 
 typedef struct imported {
     ad_owner base;
-    bool with_gil;                 /* see ad_array_import() */
+    void *interpreter;             /* see ad_array_import() */
     struct ArrowDeviceArray array; /* release is NULL until the move */
 } imported;
 
@@ -33,20 +33,26 @@ imported_release(void *tree)
     free(self);
 }
 
-static void
-imported_destroy_with_gil(ad_owner *base)
-{
-    imported_release(base);
-}
-
 /* Without an interpreter a tree of Python's is leaked on purpose. */
 static void
 imported_destroy(ad_owner *base)
 {
-    if (!((imported *)base)->with_gil) {
+    void *interpreter = ((imported *)base)->interpreter;
+    if (interpreter == NULL) {
         imported_release(base);
     } else {
-        (void)ad_call_with_gil(imported_release, base);
+        (void)ad_call_with_gil(interpreter, imported_release, base);
+    }
+}
+
+/* The GIL may be that of another interpreter. */
+static void
+imported_destroy_with_gil(ad_owner *base)
+{
+    if (atomic_load_explicit(&ad_has_interpreters, memory_order_relaxed)) {
+        imported_destroy(base);
+    } else {
+        imported_release(base);
     }
 }
 
@@ -125,7 +131,7 @@ tree_new(ad_error *err)
         return NULL;
     }
     ad_owner_init(&tree->base, &imported_ops);
-    tree->with_gil = false;
+    tree->interpreter = NULL;
     return tree;
 }
 
@@ -159,7 +165,7 @@ prepare_device(const struct ArrowDeviceArray *array, preparation *p,
         (ad_context){.device = is_own ? AD_CPU : device}, NULL, &tree,
         &p->owner, err));
     p->tree = (imported *)tree;
-    p->tree->with_gil = false;
+    p->tree->interpreter = NULL;
     p->tree->array.array.release = NULL;
     if (array->sync_event == NULL) {
         return AD_OK;
@@ -202,9 +208,9 @@ view_tree(const preparation *p, ad_schema schema, ad_array *out)
 /* Moves the array. Takes over all references. */
 static inline void
 import_finish(const preparation *p, ad_schema schema,
-              struct ArrowDeviceArray *array, bool with_gil, ad_array *out)
+              struct ArrowDeviceArray *array, void *interpreter, ad_array *out)
 {
-    p->tree->with_gil = with_gil;
+    p->tree->interpreter = interpreter;
     p->tree->array = *array;
     array->array.release = NULL;
     skip_import(&p->tree->array.array);
@@ -213,7 +219,7 @@ import_finish(const preparation *p, ad_schema schema,
 
 ad_status
 ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
-                bool with_gil, ad_array *out, ad_error *err)
+                void *interpreter, ad_array *out, ad_error *err)
 {
     preparation p;
     ad_schema moved;
@@ -224,7 +230,7 @@ ad_array_import(struct ArrowSchema *schema, struct ArrowDeviceArray *array,
         prepared_drop(&p);
         return status;
     }
-    import_finish(&p, moved, array, with_gil, out);
+    import_finish(&p, moved, array, interpreter, out);
     return AD_OK;
 }
 
@@ -233,16 +239,16 @@ ad_array_import_as(ad_schema schema, struct ArrowDeviceArray *array,
                    ad_array *out, ad_error *err)
 {
     AD_RETURN_IF_ERR(ad_array_validate_known(schema.node, &array->array, err));
-    return ad_array_import_checked(schema, array, false, out, err);
+    return ad_array_import_checked(schema, array, NULL, out, err);
 }
 
 ad_status
 ad_array_import_checked(ad_schema schema, struct ArrowDeviceArray *array,
-                        bool with_gil, ad_array *out, ad_error *err)
+                        void *interpreter, ad_array *out, ad_error *err)
 {
     preparation p;
     AD_RETURN_IF_ERR(import_prepare(array, &p, err));
-    import_finish(&p, ad_schema_ref(schema), array, with_gil, out);
+    import_finish(&p, ad_schema_ref(schema), array, interpreter, out);
     return AD_OK;
 }
 

@@ -101,12 +101,12 @@ bool ad_batch_column_is_sound(const struct ArrowArray *column,
  * members are NULL; on failure both structs are untouched. The event, device
  * type and id are kept, and `reserved` is ignored. Host memory has no event
  * type, so an event of a CPU array is ignored: nobody can wait for it.
- * `with_gil`: the array came from Python, so its `release` may assume the GIL.
- * It is called with the GIL on every thread, and never once the interpreter
- * finalizes. */
+ * `interpreter`: the array came from Python, so its `release` may assume the
+ * GIL of this one (support/py_call.h). It is called with it on every thread,
+ * and never once the interpreter finalizes. NULL: from elsewhere. */
 AD_MUST_CHECK ad_status ad_array_import(struct ArrowSchema *schema,
                                         struct ArrowDeviceArray *array,
-                                        bool with_gil, ad_array *out,
+                                        void *interpreter, ad_array *out,
                                         ad_error *err);
 
 /* The same for an array of a known schema (a batch of a stream): `schema` is
@@ -118,8 +118,8 @@ AD_MUST_CHECK ad_status ad_array_import_as(ad_schema schema,
 /* The same for an array that ad_array_validate_known has accepted. */
 AD_MUST_CHECK ad_status ad_array_import_checked(ad_schema schema,
                                                 struct ArrowDeviceArray *array,
-                                                bool with_gil, ad_array *out,
-                                                ad_error *err);
+                                                void *interpreter,
+                                                ad_array *out, ad_error *err);
 
 /* A slot for an import without a move: the producer fills the struct at its
  * final address. The slot is not initialized. Returns NULL if there is no

@@ -164,12 +164,14 @@ move_pair(ad_state *state, PyObject *first, PyObject *second,
     ad_error err;
     ad_status status;
     if (kind == AD_CAPSULE_DEVICE_ARRAY) {
-        status = ad_array_import(schema, pointer, true, out, &err);
+        status =
+            ad_array_import(schema, pointer, state->interpreter, out, &err);
     } else {
         struct ArrowArray *host = pointer;
         struct ArrowDeviceArray array;
         ad_device_array_from_host(host, &array);
-        status = ad_array_import(schema, &array, true, out, &err);
+        status =
+            ad_array_import(schema, &array, state->interpreter, out, &err);
         if (status != AD_OK) {
             *host = array.array; /* the capsule still owns it */
         }

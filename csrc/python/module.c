@@ -131,19 +131,23 @@ add_shared_attributes(ad_state *state)
 }
 
 /* Runs before the interpreter finalizes. From now on other threads call no
- * Python, and memory that waits for a device is not released any more, because
- * the completion could not be reported. All threads are told to stop before
+ * Python of it, and when the process ends, memory that waits for a device is
+ * not released any more, because the completion could not be reported. All
+ * threads are told to stop before
  * the first one is joined, so that a stuck thread takes no time from the
  * others. */
 static PyObject *
 at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
+    ad_interpreter *here = ad_interpreter_here();
     const int64_t deadline = ad_now() + PATIENCE_NS;
     Py_BEGIN_ALLOW_THREADS;
-    ad_async_pump_stop_all();
-    ad_py_calls_stop(deadline);
-    ad_async_pump_join_all(deadline);
-    ad_deferred_stop();
+    ad_async_pump_stop_all(&here->pumps);
+    ad_py_calls_stop(here, deadline);
+    ad_async_pump_join_all(&here->pumps, deadline);
+    if (here->is_main) {
+        ad_deferred_stop();
+    }
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }
@@ -169,11 +173,15 @@ static int
 module_exec(PyObject *module)
 {
     ad_state *state = ad_state_of_module(module);
-    /* Releases take the GIL of the main interpreter, so the module works only
-     * there. */
-    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    if (!AD_PY_HAS_INTERPRETERS &&
+        PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(PyExc_ImportError,
-                        "arrowdev does not support sub-interpreters");
+                        "arrowdev supports sub-interpreters from CPython 3.12 "
+                        "on");
+        return -1;
+    }
+    state->interpreter = ad_interpreter_enroll();
+    if (state->interpreter == NULL) {
         return -1;
     }
     if (intern_strings(state) < 0 || ad_errors_init(state, module) < 0 ||
@@ -186,7 +194,6 @@ module_exec(PyObject *module)
     }
     ad_state_add(state);
     ad_waiting_init();
-    ad_py_calls_allow();
     if (ad_logging_init() < 0 || register_at_exit() < 0) {
         return -1;
     }
@@ -233,7 +240,7 @@ module_free(void *module)
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
 #if PY_VERSION_HEX >= 0x030c0000
-    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif
 #ifdef Py_mod_gil
     {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* docs/internals/threads.md */
@@ -241,10 +248,12 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
+#define MODULE_DOC "The C core of arrowdev; use the names in arrowdev."
+
 static struct PyModuleDef module_def = {
     PyModuleDef_HEAD_INIT,
     .m_name = "arrowdev._core",
-    .m_doc = "The C core of arrowdev; use the names in arrowdev.",
+    .m_doc = MODULE_DOC,
     .m_size = sizeof(ad_state),
     .m_methods = ad_module_functions,
     .m_slots = module_slots,
@@ -258,3 +267,30 @@ PyInit__core(void)
 {
     return PyModuleDef_Init(&module_def);
 }
+
+#if PY_VERSION_HEX >= 0x030f0000
+
+PyABIInfo_VAR(abi_info);
+
+/* The same as slots (PEP 793, PEP 820), which CPython 3.15 looks for first. It
+ * checks that the build is for its ABI. */
+static PySlot export_slots[] = {
+    PySlot_STATIC_DATA(Py_mod_abi, &abi_info),
+    PySlot_STATIC_DATA(Py_mod_name, "arrowdev._core"),
+    PySlot_STATIC_DATA(Py_mod_doc, MODULE_DOC),
+    PySlot_SIZE(Py_mod_state_size, sizeof(ad_state)),
+    PySlot_STATIC_DATA(Py_mod_methods, ad_module_functions),
+    PySlot_STATIC_DATA(Py_mod_slots, module_slots),
+    PySlot_FUNC(Py_mod_state_traverse, module_traverse),
+    PySlot_FUNC(Py_mod_state_clear, module_clear),
+    PySlot_FUNC(Py_mod_state_free, module_free),
+    PySlot_END,
+};
+
+PyMODEXPORT_FUNC
+PyModExport__core(void)
+{
+    return export_slots;
+}
+
+#endif

@@ -38,8 +38,8 @@ struct ad_array_stream {
     bool is_left;
     /* The stream reads one of the next three. The release of an unused struct
      * is NULL. */
-    bool is_host;  /* a foreign struct is in `host`, not in `device` */
-    bool with_gil; /* its batches on devices, see ad_array_import() */
+    bool is_host;      /* a foreign struct is in `host`, not in `device` */
+    void *interpreter; /* of its batches on devices: ad_array_import() */
     struct ArrowDeviceArrayStream device;
     struct ArrowArrayStream host;
     ad_batch_source *source;
@@ -327,7 +327,8 @@ stream_new(ad_error *err)
     self->device_type = ARROW_DEVICE_CPU;
     self->condition = AD_STREAM_OPEN;
     self->is_called = self->is_left = false;
-    self->is_host = self->with_gil = false;
+    self->is_host = false;
+    self->interpreter = NULL;
     self->device.release = NULL;
     self->host.release = NULL;
     self->source = NULL;
@@ -805,7 +806,7 @@ finish_import(ad_array_stream *self, bool has_schema, bool has_next,
 
 ad_status
 ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
-                            bool with_gil, ad_array_stream **out,
+                            void *interpreter, ad_array_stream **out,
                             ad_error *err)
 {
     if (stream->get_schema == device_schema) {
@@ -819,7 +820,7 @@ ad_array_stream_from_device(struct ArrowDeviceArrayStream *stream,
         return AD_ERR_MEMORY;
     }
     self->device = *stream;
-    self->with_gil = with_gil;
+    self->interpreter = interpreter;
     stream->release = NULL;
     self->device_type = self->device.device_type;
     return finish_import(self, self->device.get_schema != NULL,
@@ -903,7 +904,7 @@ static ad_status
 import_batch(ad_array_stream *self, struct ArrowDeviceArray *batch,
              ad_array *out, ad_error *err)
 {
-    if (ad_array_import_checked(self->schema, batch, self->with_gil, out,
+    if (ad_array_import_checked(self->schema, batch, self->interpreter, out,
                                 &self->error) != AD_OK) {
         (void)drop_batch(self, batch);
         return return_error(self, err);

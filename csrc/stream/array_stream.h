@@ -57,10 +57,10 @@ struct ad_batch_source {
 
 /* Takes ownership of a foreign stream and reads its schema now. The foreign
  * callbacks may block. On failure the foreign stream is released. The
- * callbacks are called without the GIL; `with_gil` is for the batches, see
+ * callbacks are called without the GIL; `interpreter` is for the batches, see
  * ad_array_import(). */
 AD_MUST_CHECK ad_status ad_array_stream_from_device(
-    struct ArrowDeviceArrayStream *stream, bool with_gil,
+    struct ArrowDeviceArrayStream *stream, void *interpreter,
     ad_array_stream **out, ad_error *err);
 
 /* The same for a stream of host arrays, which have no events. */

@@ -104,18 +104,32 @@ ad_py_is_finalizing(void)
 #endif
 }
 
-/* Does this thread hold the GIL, or is it attached? False in doubt. Never calls
- * into a finalized interpreter, unlike PyErr_Occurred(), and holds with
- * sub-interpreters, unlike PyGILState_Check(). */
+/* Sub-interpreters, which may have a GIL of their own. CPython 3.11 does not
+ * tell which interpreter a thread is attached to. */
+#define AD_PY_HAS_INTERPRETERS (PY_VERSION_HEX >= 0x030c0000)
+
+/* The state with which this thread is attached, or NULL. Never calls into a
+ * finalized interpreter. */
+#if PY_VERSION_HEX >= 0x030d0000
+#define ad_py_attached() PyThreadState_GetUnchecked()
+#elif AD_PY_HAS_INTERPRETERS
+#define ad_py_attached() _PyThreadState_UncheckedGet()
+#else
+static inline PyThreadState *
+ad_py_attached(void)
+{
+    PyThreadState *mine = PyGILState_GetThisThreadState();
+    return mine != NULL && mine == _PyThreadState_UncheckedGet() ? mine : NULL;
+}
+#endif
+
+/* Does this thread hold the GIL of an interpreter, or is it attached? False in
+ * doubt. Never calls into a finalized interpreter, unlike PyErr_Occurred(),
+ * and holds with sub-interpreters, unlike PyGILState_Check(). */
 static inline bool
 ad_py_has_gil(void)
 {
-    PyThreadState *mine = PyGILState_GetThisThreadState();
-#if PY_VERSION_HEX >= 0x030d0000
-    return mine != NULL && mine == PyThreadState_GetUnchecked();
-#else
-    return mine != NULL && mine == _PyThreadState_UncheckedGet();
-#endif
+    return ad_py_attached() != NULL;
 }
 
 /* --- attributes and items -------------------------------------------------- */

@@ -5,14 +5,13 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/os.h"
 #include "base/trace.h"
 #include "base/thread_local.h"
+#include "base/wait.h"
 #include "support/py_call.h"
 #include "support/shown.h"
 #include "support/waiting.h"
-
-/* Interned: "logging". */
-static PyObject *logging_name;
 
 /* A message that a handler of the logger causes is not written, because the
  * handler would cause the next one. */
@@ -23,11 +22,11 @@ static AD_THREAD_LOCAL bool is_writing;
 /* Before the program imports logging, nobody can have enabled the logger.
  */
 static bool
-is_logging_imported(void)
+is_logging_imported(const ad_interpreter *here)
 {
     PyObject *modules = PyImport_GetModuleDict();
     return modules != NULL && PyDict_Check(modules) &&
-           PyDict_GetItemWithError(modules, logging_name) != NULL;
+           PyDict_GetItemWithError(modules, here->logging_name) != NULL;
 }
 
 /* _log.py turns the messages on or off, and does so again with every change of
@@ -44,17 +43,36 @@ connect(void)
     return is_connected;
 }
 
+/* Each interpreter has its own logger, so that the state of the process is
+ * AD_LOG_ASK as long as one of several wants messages. */
+static void
+set_state(ad_log_state lines)
+{
+    static ad_mutex lock = AD_MUTEX_INIT;
+    ad_mutex_lock(&lock);
+    atomic_store(&ad_interpreter_here()->log_state, lines);
+    if (atomic_load(&ad_has_interpreters)) {
+        lines = ad_interpreter_wants_messages() ? AD_LOG_ASK : AD_LOG_OFF;
+    }
+    int state = atomic_load(&ad_log_state_now);
+    while (!atomic_compare_exchange_weak(
+        &ad_log_state_now, &state, (state & AD_LOG_TRACED) | (int)lines)) {
+    }
+    ad_mutex_unlock(&lock);
+}
+
 /* A thread that does not hold the GIL does not ask for it here: it would have
  * to for every message that nobody wants. */
 static bool
 is_on(void)
 {
-    if (is_writing || !ad_py_has_gil() || ad_py_is_finalizing() ||
-        !is_logging_imported()) {
-        return false;
+    ad_interpreter *here = is_writing ? NULL : ad_interpreter_of_thread();
+    if (here == NULL || atomic_load(&here->log_state) != AD_LOG_ASK) {
+        return here != NULL && atomic_load(&here->log_state) == AD_LOG_ON;
     }
     ad_py_entry entry;
-    if (!ad_py_enter(&entry)) {
+    if (!ad_py_has_gil() || ad_py_is_finalizing() ||
+        !is_logging_imported(here) || !ad_py_enter(here, &entry)) {
         return false;
     }
     bool result = connect();
@@ -75,11 +93,9 @@ ad_function_log_turn(PyObject *Py_UNUSED(module), PyObject *value)
     if (is_true < 0) {
         return NULL;
     }
-    int lines = value == Py_None ? AD_LOG_ASK : is_true ? AD_LOG_ON : 0;
-    int state = atomic_load(&ad_log_state_now);
-    while (!atomic_compare_exchange_weak(&ad_log_state_now, &state,
-                                         (state & AD_LOG_TRACED) | lines)) {
-    }
+    set_state(value == Py_None ? AD_LOG_ASK
+              : is_true        ? AD_LOG_ON
+                               : AD_LOG_OFF);
     Py_RETURN_NONE;
 }
 
@@ -111,7 +127,8 @@ write_line(const char *line)
     if (is_writing) {
         return;
     }
-    if (ad_py_is_finalizing() || !ad_py_enter(&entry)) {
+    if (ad_py_is_finalizing() ||
+        !ad_py_enter(ad_interpreter_of_thread(), &entry)) {
         fprintf(stderr, "arrowdev: %s\n", line);
         return;
     }
@@ -168,19 +185,21 @@ ad_log_refusal(const char *name, const char *format, ...)
     Py_DECREF(text);
 }
 
-/* A second import changes nothing: other threads may be writing. */
+/* A second import into an interpreter changes nothing: other threads may be
+ * writing. */
 int
 ad_logging_init(void)
 {
-    if (logging_name != NULL) {
+    ad_interpreter *here = ad_interpreter_here();
+    if (here->logging_name != NULL) {
         return 0;
     }
-    logging_name = PyUnicode_InternFromString("logging");
-    if (logging_name == NULL) {
+    here->logging_name = PyUnicode_InternFromString("logging");
+    if (here->logging_name == NULL) {
         return -1;
     }
     ad_log_set_hooks((ad_log_hooks){.is_on = is_on, .write = write_line});
-    atomic_fetch_or(&ad_log_state_now, AD_LOG_ASK);
+    set_state(AD_LOG_ASK);
     return 0;
 }
 

@@ -79,7 +79,9 @@ take_exception(ad_array_stream *stream)
         ad_batch_source *source = ad_array_stream_source(stream);
         ad_saved_exception *kept = source->saved_exception;
         PyObject *exception =
-            kept != NULL ? atomic_exchange(&kept->exception, NULL) : NULL;
+            kept != NULL && kept->interpreter == ad_interpreter_here()
+                ? atomic_exchange(&kept->exception, NULL)
+                : NULL;
         if (exception != NULL) {
             return exception;
         }
@@ -142,6 +144,7 @@ ad_stream_struct_take(ad_state *state, PyObject *capsule, ad_capsule_kind kind,
 {
     void *pointer;
     out->is_device = kind == AD_CAPSULE_DEVICE_STREAM;
+    out->interpreter = state->interpreter;
     Py_BEGIN_CRITICAL_SECTION(capsule);
     pointer = ad_capsule_get(state, capsule, kind, origin);
     if (pointer != NULL) {
@@ -168,6 +171,7 @@ ad_stream_struct_borrow(PyObject *capsule, bool is_device,
 {
     void *pointer;
     out->is_device = is_device;
+    out->interpreter = ad_interpreter_here();
     Py_BEGIN_CRITICAL_SECTION(capsule);
     pointer = struct_in(capsule, is_device);
     if (pointer != NULL) {
@@ -208,7 +212,8 @@ ad_stream_struct_import(const ad_stream_struct *steal, ad_array_stream **out,
     ad_stream_struct stream = *steal;
     *out = NULL;
     return stream.is_device
-               ? ad_array_stream_from_device(&stream.device, true, out, err)
+               ? ad_array_stream_from_device(&stream.device,
+                                             stream.interpreter, out, err)
                : ad_array_stream_from_host(&stream.host, out, err);
 }
 
@@ -279,6 +284,7 @@ ad_save_exception(ad_state *state, ad_saved_exception *self, const char *who,
     PyObject *exception = ad_py_take_exception();
     self->code = errno_of(state, exception);
     self->text = text_of(exception);
+    self->interpreter = state->interpreter;
     self->exception = exception;
     (void)ad_fail(err, self->code == ENOMEM ? AD_ERR_MEMORY : AD_ERR_EXCHANGE,
                   "stream", NULL, "%s%s%.400s", who != NULL ? who : "",
@@ -315,7 +321,7 @@ ad_saved_exception_clear(ad_saved_exception *self)
     ad_py_entry entry;
     free(self->text);
     self->text = NULL;
-    if (self->exception != NULL && ad_py_enter(&entry)) {
+    if (self->exception != NULL && ad_py_enter(self->interpreter, &entry)) {
         Py_XDECREF(atomic_exchange(&self->exception, NULL));
         ad_py_leave(&entry);
     }

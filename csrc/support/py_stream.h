@@ -12,6 +12,7 @@
 /* The struct of a stream, of either kind. */
 typedef struct ad_stream_struct {
     bool is_device;
+    struct ad_interpreter *interpreter; /* of the capsule */
     union {
         struct ArrowDeviceArrayStream device;
         struct ArrowArrayStream host;
@@ -50,7 +51,8 @@ PyObject *ad_array_stream_raise(ad_state *state, ad_array_stream *stream,
 /* Its errno and text for a consumer in C, and the exception itself for a
  * reader in Python, which raises it again. */
 typedef struct ad_saved_exception {
-    _Atomic(PyObject *) exception; /* NULL: none, or taken */
+    _Atomic(PyObject *) exception;      /* NULL: none, or taken */
+    struct ad_interpreter *interpreter; /* of the exception */
     char *text; /* "ValueError: broken"; NULL: not available */
     int code;   /* errno */
 } ad_saved_exception;

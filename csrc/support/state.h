@@ -87,6 +87,7 @@ typedef struct ad_state {
     AD_STATE_OBJECTS(X)
 #undef X
     PyObject *strings[AD_N_STRINGS];
+    struct ad_interpreter *interpreter; /* see py_call.h */
     ad_py_mutex lock; /* of the members that are set after the import */
     ad_type_slot slots[AD_N_TYPE_SLOTS];
     unsigned int next_slot;
@@ -113,8 +114,8 @@ ad_state_of(PyObject *self)
 }
 
 /* For functions without a module argument, which other libraries find in a
- * capsule: the state of the module that was loaded last, or NULL with an
- * exception. */
+ * capsule: the state of the module that was loaded last into this thread's
+ * interpreter, or NULL with an exception. */
 ad_state *ad_state_current(void);
 
 /* The state of the module that has this type as Tensor or Buffer, or NULL. */

@@ -3,13 +3,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "base/wait.h"
 #include "support/py_call.h"
 
 /* The exception that a handler raised during a wait, until it is raised again,
  * and the thread of the handler. One is enough, because only the main thread
  * runs handlers. The core unwinds and releases without an exception set. */
-static ad_py_mutex lock; /* of the next two */
+static ad_mutex lock = AD_MUTEX_INIT; /* of the next two */
 static PyObject *interruption;
 static unsigned long interrupted_thread;
 
@@ -17,10 +18,10 @@ static unsigned long interrupted_thread;
 static bool
 has_interruption(void)
 {
-    ad_py_lock(&lock);
+    ad_mutex_lock(&lock);
     bool result = interruption != NULL &&
                   PyThread_get_thread_ident() == interrupted_thread;
-    ad_py_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return result;
 }
 
@@ -29,11 +30,11 @@ has_interruption(void)
 static PyObject *
 exchange_interruption(PyObject *exception)
 {
-    ad_py_lock(&lock);
+    ad_mutex_lock(&lock);
     PyObject *before = interruption;
     interruption = exception;
     interrupted_thread = PyThread_get_thread_ident();
-    ad_py_unlock(&lock);
+    ad_mutex_unlock(&lock);
     return before;
 }
 
@@ -68,10 +69,11 @@ end_release(void *exception)
 }
 
 static bool
-call_with_gil(void (*function)(void *argument), void *argument)
+call_with_gil(void *interpreter, void (*function)(void *argument),
+              void *argument)
 {
     ad_py_entry entry;
-    if (!ad_py_enter(&entry)) {
+    if (!ad_py_enter(interpreter, &entry)) {
         return false;
     }
     function(argument);
@@ -88,7 +90,8 @@ is_first_thread(void)
     return syscall(SYS_gettid) == getpid();
 }
 
-/* Called only when work is pending, with the GIL. The C API does not tell
+/* Called only when work is pending, with the GIL. The main thread of a
+ * sub-interpreter runs no handlers. The C API does not tell
  * which thread is the main one, and a fork may change it. The look-up runs no
  * Python code: a handler would run in that, and its exception would be lost
  * here. */
@@ -97,6 +100,9 @@ is_main_thread(void)
 {
     if (PyErr_Occurred()) {
         return false; /* a destructor's wait: handlers run later */
+    }
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        return false;
     }
     PyObject *name = PyUnicode_FromString("threading");
     PyObject *threading = name != NULL ? PyImport_GetModule(name) : NULL;
@@ -155,15 +161,15 @@ ad_keep_interruption(void)
 static bool
 is_interrupted(void *saved)
 {
-    PyGILState_STATE gil;
+    ad_py_call call;
     bool result = false;
     if (saved != NULL) {
         PyEval_RestoreThread(saved);
         result = ad_run_signal_handlers();
         (void)PyEval_SaveThread();
-    } else if (ad_py_call_begin(&gil)) {
+    } else if (ad_py_call_begin(ad_interpreter_main(), &call)) {
         result = ad_run_signal_handlers();
-        ad_py_call_end(gil);
+        ad_py_call_end(&call);
     }
     return result;
 }

@@ -93,7 +93,7 @@ typedef struct cell {
     {                                                                         \
         cell *where = self->private_data;                                     \
         ad_py_entry entry;                                                    \
-        if (ad_py_enter(&entry)) {                                            \
+        if (ad_py_enter(ad_interpreter_main(), &entry)) {                     \
             ((void (*)(struct type *))where->callbacks[0])(self);             \
             ad_py_leave(&entry);                                              \
         } else {                                                              \
@@ -112,7 +112,7 @@ producer_request(struct ArrowAsyncProducer *self, int64_t n)
 {
     cell *where = self->private_data;
     ad_py_entry entry;
-    if (ad_py_enter(&entry)) {
+    if (ad_py_enter(ad_interpreter_main(), &entry)) {
         ((void (*)(struct ArrowAsyncProducer *, int64_t))where->callbacks[0])(
             self, n);
         ad_py_leave(&entry);
@@ -124,7 +124,7 @@ producer_cancel(struct ArrowAsyncProducer *self)
 {
     cell *where = self->private_data;
     ad_py_entry entry;
-    if (ad_py_enter(&entry)) {
+    if (ad_py_enter(ad_interpreter_main(), &entry)) {
         ((void (*)(struct ArrowAsyncProducer *))where->callbacks[1])(self);
         ad_py_leave(&entry);
     }
@@ -136,7 +136,7 @@ task_extract_data(struct ArrowAsyncTask *self, struct ArrowDeviceArray *out)
     cell *where = self->private_data;
     int result = EINVAL;
     ad_py_entry entry;
-    if (ad_py_enter(&entry)) {
+    if (ad_py_enter(ad_interpreter_main(), &entry)) {
         result = ((int (*)(struct ArrowAsyncTask *, struct ArrowDeviceArray *))
                       where->callbacks[0])(self, out);
         ad_py_leave(&entry);

@@ -617,11 +617,11 @@ static PyMethodDef module_functions[] = {
         {NULL, NULL, 0, NULL},
 };
 
+#define MODULE_DOC "The C side of arrowdev.testing."
+
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "arrowdev.testing._device",
-    .m_doc = "The C side of arrowdev.testing.",
-    .m_methods = module_functions,
+    PyModuleDef_HEAD_INIT,   .m_name = "arrowdev.testing._device",
+    .m_doc = MODULE_DOC,     .m_methods = module_functions,
     .m_slots = module_slots,
 };
 
@@ -630,3 +630,25 @@ PyInit__device(void)
 {
     return PyModuleDef_Init(&module_def);
 }
+
+#if PY_VERSION_HEX >= 0x030f0000
+
+PyABIInfo_VAR(abi_info);
+
+/* The same as slots (PEP 793, PEP 820), which CPython 3.15 looks for first. */
+static PySlot export_slots[] = {
+    PySlot_STATIC_DATA(Py_mod_abi, &abi_info),
+    PySlot_STATIC_DATA(Py_mod_name, "arrowdev.testing._device"),
+    PySlot_STATIC_DATA(Py_mod_doc, MODULE_DOC),
+    PySlot_STATIC_DATA(Py_mod_methods, module_functions),
+    PySlot_STATIC_DATA(Py_mod_slots, module_slots),
+    PySlot_END,
+};
+
+PyMODEXPORT_FUNC
+PyModExport__device(void)
+{
+    return export_slots;
+}
+
+#endif

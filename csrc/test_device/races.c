@@ -32,7 +32,8 @@ static uint32_t
 find_place(void)
 {
     ad_py_entry entry;
-    if (PyGILState_GetThisThreadState() == NULL || !ad_py_enter(&entry)) {
+    if (PyGILState_GetThisThreadState() == NULL ||
+        !ad_py_enter(ad_interpreter_main(), &entry)) {
         return 0;
     }
     uint32_t result = ask_here();

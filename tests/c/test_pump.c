@@ -25,6 +25,8 @@ typedef struct counter {
     int code;
 } counter;
 
+static ad_async_pump_group group;
+
 static atomic_bool is_held; /* next() waits */
 
 static atomic_int live_sources;
@@ -106,7 +108,7 @@ start(ends *self, long n, int code, int64_t queue_size)
         ad_async_producer_new(ad_async_consumer_handler(self->queue->consumer),
                               &options, &producer, NULL),
         AD_OK);
-    CHECK_INT(ad_async_pump_start(producer, waker, stream_of(n, code),
+    CHECK_INT(ad_async_pump_start(&group, producer, waker, stream_of(n, code),
                                   self->done, &self->pump, &err),
               AD_OK);
     ad_waker_unref(waker);
@@ -334,7 +336,8 @@ test_no_memory(void)
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
     check_fail_nth(1);
-    CHECK_INT(ad_async_pump_start(producer, waker, stream, NULL, &pump, NULL),
+    CHECK_INT(ad_async_pump_start(&group, producer, waker, stream, NULL, &pump,
+                                  NULL),
               AD_ERR_MEMORY);
     ad_array_stream_unref(stream);
     ad_async_producer_close(producer);
@@ -353,12 +356,12 @@ test_stop_all(void)
         start(&some[i], -1, 0, 4);
     }
     int64_t deadline = ad_now();
-    ad_async_pump_join_all(deadline); /* past: it does not wait */
+    ad_async_pump_join_all(&group, deadline); /* past: it does not wait */
     deadline += SECOND;
-    ad_async_pump_join_all(deadline); /* the pumps do not end */
+    ad_async_pump_join_all(&group, deadline); /* the pumps do not end */
     CHECK(ad_now() >= deadline);
-    ad_async_pump_stop_all();
-    ad_async_pump_join_all(deadline + 60 * SECOND);
+    ad_async_pump_stop_all(&group);
+    ad_async_pump_join_all(&group, deadline + 60 * SECOND);
     for (int i = 0; i < 4; i++) {
         ad_status status;
         CHECK(ad_async_pump_is_over(some[i].pump, &status, &err));
@@ -379,7 +382,8 @@ test_stop_all(void)
                                     &options, &producer, NULL),
               AD_OK);
     ad_array_stream *stream = stream_of(3, 0);
-    CHECK_INT(ad_async_pump_start(producer, waker, stream, NULL, &pump, &err),
+    CHECK_INT(ad_async_pump_start(&group, producer, waker, stream, NULL, &pump,
+                                  &err),
               AD_ERR_EXCHANGE);
     CHECK_HAS(err.message, "about to exit");
     ad_array_stream_unref(stream);

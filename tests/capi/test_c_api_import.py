@@ -97,4 +97,5 @@ def test_failed_import_leaves_the_table_in_place(capi, monkeypatch):
 
 @pytest.mark.slow
 def test_sub_interpreter(capi):
-    assert "refused" in run("c_api_subinterpreter", capi.__file__)
+    said = run("c_api_subinterpreter", capi.__file__)
+    assert ("imported" if sys.version_info >= (3, 12) else "refused") in said

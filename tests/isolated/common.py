@@ -1,10 +1,12 @@
 """Shared functions of these scripts. Each runs in a separate process, see test_isolated.py."""
 
 import ctypes
+import threading
 
 import arrow_ctypes as ac
 
 import arrowdev as ad
+from arrowdev.testing import software_device
 
 
 class Owner:
@@ -59,6 +61,21 @@ def moved(capsule, name):
     base = source.array if isinstance(source, ac.ArrowDeviceArray) else source
     base.release = None
     return struct
+
+
+def read_pending():
+    """The read of a stream gives the GIL up, and the wait in it must not do so again.
+
+    PyGILState_Check() is true for any thread once there was another interpreter.
+    """
+    with software_device() as device:
+        source = device.array([1, 2, 3], queue=device.queue())
+        source.queue.hold()
+        stream = ad.array_stream(ad.array(source)).to("cpu")
+        timer = threading.Timer(0.2, source.queue.release)
+        timer.start()
+        assert next(stream).to_pylist() == [1, 2, 3]
+        timer.join()
 
 
 def end():

@@ -69,6 +69,7 @@ typedef struct iteration {
         ad_array_stream_list list; /* of streams */
     } base;
     ad_state *state;
+    ad_interpreter *interpreter;
     PyObject *type;     /* keeps the module and its state alive */
     PyObject *iterator; /* NULL: exhausted */
     PyObject *function; /* for each element; NULL: none */
@@ -180,9 +181,9 @@ take_element(iteration *self, void *out)
 static ad_status
 next_element(iteration *self, void *out, bool *is_end, ad_error *err)
 {
-    PyGILState_STATE gil;
+    ad_py_call call;
     ad_status status = AD_OK;
-    if (!ad_py_call_begin(&gil)) {
+    if (!ad_py_call_begin(self->interpreter, &call)) {
         return ad_save_exit(&self->saved_exception, self->what, err);
     }
     int result = take_element(self, out);
@@ -195,7 +196,7 @@ next_element(iteration *self, void *out, bool *is_end, ad_error *err)
         status = ad_save_exception(self->state, &self->saved_exception,
                                    self->what, err);
     }
-    ad_py_call_end(gil);
+    ad_py_call_end(&call);
     return status;
 }
 
@@ -213,6 +214,7 @@ iteration_new(ad_state *state, PyObject *iterable, const char *what)
         return NULL;
     }
     self->state = state;
+    self->interpreter = state->interpreter;
     self->type = Py_NewRef(state->array_type);
     self->what = what;
     return self;
@@ -232,7 +234,7 @@ iteration_free(iteration *self)
     if (self->has_first) {
         ad_array_clear(&self->first);
     }
-    if (ad_py_enter(&entry)) {
+    if (ad_py_enter(self->interpreter, &entry)) {
         drop_iterator(self);
         Py_CLEAR(self->type);
         ad_py_leave(&entry);

@@ -217,7 +217,7 @@ import_device_array(struct ArrowSchema *schema, struct ArrowDeviceArray *array)
     ad_array imported;
     ad_error err;
     if (state != NULL) {
-        if (ad_array_import(schema, array, false, &imported, &err) == AD_OK) {
+        if (ad_array_import(schema, array, NULL, &imported, &err) == AD_OK) {
             return ad_array_object_in_order(state, &imported);
         }
         ad_raise(state, &err);

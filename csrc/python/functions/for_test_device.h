@@ -55,7 +55,9 @@
     X(bool, ad_run_signal_handlers, (void), ())                               \
     X(void, ad_raise_interruption, (void), ())                                \
     /* support/py_call.h, support/errors.h, support/state.h */                \
-    X(bool, ad_py_enter, (ad_py_entry * self), (self))                        \
+    X(ad_interpreter *, ad_interpreter_main, (void), ())                      \
+    X(bool, ad_py_enter, (ad_interpreter * where, ad_py_entry * self),        \
+      (where, self))                                                          \
     X(void, ad_py_leave, (ad_py_entry * self), (self))                        \
     X(PyObject *, ad_raise, (ad_state * state, const ad_error *err),          \
       (state, err))                                                           \

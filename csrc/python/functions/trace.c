@@ -4,6 +4,7 @@
 
 #include "base/trace.h"
 #include "support/compat.h"
+#include "support/py_call.h"
 #include "support/waiting.h"
 
 /* --- the line of the user ------------------------------------------------ */
@@ -83,11 +84,16 @@ find_line(ad_trace_event *event)
     Py_XDECREF(frame);
 }
 
+/* The interpreter that the trace is of. Objects of others are not kept. */
+static ad_interpreter *_Atomic traced;
+
 /* Adds the event with the line, if this thread can tell it. */
 static void
 add(ad_trace_event *event)
 {
-    if (!ad_py_has_gil() || ad_py_is_finalizing()) {
+    if (!ad_py_has_gil() || ad_py_is_finalizing() ||
+        ad_interpreter_here() != atomic_load(&traced)) {
+        event->from = event->to = NULL;
         ad_trace_add(event);
         return;
     }
@@ -144,6 +150,7 @@ ad_function_trace_start(PyObject *Py_UNUSED(module), PyObject *args)
             return NULL;
         }
     }
+    atomic_store(&traced, ad_interpreter_here());
     atomic_store(&ad_trace_add_with_line, add);
     ad_trace_start((size_t)capacity);
     Py_RETURN_NONE;

@@ -15,8 +15,12 @@ typedef struct stream_object {
     ad_stream_ref on;
 } stream_object;
 
-/* The context variable; set by the first import, and never freed. */
-static PyObject *scopes_in_use;
+/* The context variable of an interpreter; set by the first import into it. */
+static inline PyObject *
+scopes_in_use(void)
+{
+    return ad_interpreter_here()->stream_scopes;
+}
 
 /* Ask the runtime for the stream's context; `hint` says what is known of it.
  * Returns 0, or -1 with an exception. */
@@ -123,7 +127,7 @@ current_of(ad_device device, ad_stream_ref *out)
 {
     PyObject *scopes = NULL;
     Py_ssize_t i = -1;
-    if (PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0) {
+    if (PyContextVar_Get(scopes_in_use(), NULL, &scopes) == 0) {
         i = find_innermost(scopes, device);
     }
     if (i >= 0) {
@@ -140,7 +144,7 @@ static bool
 find_current(ad_device device, ad_stream_ref *out)
 {
     ad_py_entry entry;
-    if (!ad_py_enter(&entry)) {
+    if (!ad_py_enter(ad_interpreter_of_thread(), &entry)) {
         return false;
     }
     bool is_found = current_of(device, out);
@@ -153,7 +157,8 @@ static PyObject *
 get_scopes(void)
 {
     PyObject *scopes = NULL;
-    return PyContextVar_Get(scopes_in_use, NULL, &scopes) == 0 ? scopes : NULL;
+    return PyContextVar_Get(scopes_in_use(), NULL, &scopes) == 0 ? scopes
+                                                                 : NULL;
 }
 
 /* Steals `scopes`, which may be NULL with an exception. */
@@ -161,7 +166,7 @@ static int
 set_scopes(PyObject *scopes)
 {
     PyObject *token =
-        scopes != NULL ? PyContextVar_Set(scopes_in_use, scopes) : NULL;
+        scopes != NULL ? PyContextVar_Set(scopes_in_use(), scopes) : NULL;
     Py_XDECREF(scopes);
     Py_XDECREF(token);
     return token != NULL ? 0 : -1;
@@ -287,13 +292,14 @@ static PyType_Spec stream_spec = {
 int
 ad_stream_scope_type_init(ad_state *state, PyObject *module)
 {
-    if (scopes_in_use == NULL) { /* first import */
+    ad_interpreter *here = ad_interpreter_here();
+    if (here->stream_scopes == NULL) { /* first import */
         PyObject *none = PyTuple_New(0);
-        scopes_in_use = none != NULL
-                            ? PyContextVar_New("arrowdev.use_stream", none)
-                            : NULL;
+        here->stream_scopes =
+            none != NULL ? PyContextVar_New("arrowdev.use_stream", none)
+                         : NULL;
         Py_XDECREF(none);
-        if (scopes_in_use == NULL) {
+        if (here->stream_scopes == NULL) {
             return -1;
         }
         ad_stream_set_current(find_current);

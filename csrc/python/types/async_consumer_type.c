@@ -86,11 +86,13 @@ static void
 save_reported(ad_state *state, const ad_async_error *said, const ad_error *err,
               ad_saved_exception *saved_exception)
 {
-    PyGILState_STATE gil;
-    if (said->metadata != NULL && ad_py_call_begin(&gil)) {
+    ad_py_call call;
+    if (said->metadata != NULL &&
+        ad_py_call_begin(state->interpreter, &call)) {
         raise_reported(state, said, err);
+        saved_exception->interpreter = state->interpreter;
         saved_exception->exception = ad_py_take_exception();
-        ad_py_call_end(gil);
+        ad_py_call_end(&call);
     }
 }
 
@@ -99,12 +101,12 @@ save_reported(ad_state *state, const ad_async_error *said, const ad_error *err,
 static ad_status
 run_signal_handlers(ad_error *err)
 {
-    PyGILState_STATE gil;
-    if (!ad_py_call_begin(&gil)) {
+    ad_py_call call;
+    if (!ad_py_call_begin(ad_interpreter_of_thread(), &call)) {
         return ad_fail_exit("an async stream", err);
     }
     bool is_interrupted = ad_run_signal_handlers();
-    ad_py_call_end(gil);
+    ad_py_call_end(&call);
     return is_interrupted
                ? ad_fail(err, AD_ERR_INTERRUPTED, NULL, NULL,
                          "the wait for an async stream was interrupted")

@@ -448,8 +448,9 @@ start_pump(producer_object *self, ad_array_stream *steal)
     producer = self->producer;
     self->producer = NULL;
     Py_END_CRITICAL_SECTION();
-    ad_status status = ad_async_pump_start(producer, self->waker, steal,
-                                           self->done, &pump, &err);
+    ad_status status =
+        ad_async_pump_start(&ad_interpreter_here()->pumps, producer,
+                            self->waker, steal, self->done, &pump, &err);
     Py_BEGIN_CRITICAL_SECTION(self);
     self->pump = pump;
     self->producer = status == AD_OK ? NULL : producer;
