@@ -274,6 +274,20 @@ def test_wheel_drag_and_fit(shown):
     assert tab.run(view) == whole
 
 
+def test_two_fingers_zoom(shown):
+    tab = shown(made_trace.with_a_race(), 400)
+    left, right = tab.run("[shown.timeline.left, shown.timeline.right]")
+    x, y = point_of(tab, "write 8,000 bytes")
+    for kind, distance in (("touchStart", 20), ("touchMove", 40), ("touchMove", 60)):
+        fingers = [{"x": x + side * distance, "y": y, "id": side} for side in (-1, 1)]
+        tab.call("Input.dispatchTouchEvent", type=kind, touchPoints=fingers)
+    tab.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    tab.drawn()
+    near, far = tab.run("[shown.timeline.left, shown.timeline.right]")
+    assert (right - left) / (far - near) == pytest.approx(3, rel=0.2)
+    assert selected(tab) is None
+
+
 def test_idle_time_is_short_until_it_is_asked_for(shown):
     tab = shown(made_trace.with_a_race())
     length = "shown.timeline.axis.size"
