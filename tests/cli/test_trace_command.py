@@ -1,0 +1,104 @@
+"""``python -m arrowdev trace``: a program is run and its trace written, each in a process."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import chrome_trace
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COPIES = """\
+import sys
+import arrowdev as ad
+import beside
+ad.array(memoryview(bytes(16)).cast("q")[::-1])
+print(sys.argv[1:], __name__)
+"""
+
+
+@pytest.fixture
+def traced(tmp_path):
+    """Run the command in a folder that has the program app.py."""
+    (tmp_path / "beside.py").write_text("")
+    (tmp_path / "app.py").write_text(COPIES)
+
+    def run(*arguments, more=""):
+        (tmp_path / "app.py").write_text(COPIES + more)
+        return subprocess.run(
+            [sys.executable, "-m", "arrowdev", "trace", *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+def copies_of(file):
+    data = json.loads(file.read_text("utf-8"))
+    chrome_trace.check(data)
+    return [(copy["name"], copy["args"]["line"]) for copy in chrome_trace.slices(data, "copy")]
+
+
+@pytest.mark.parametrize("program", [["app.py"], ["-m", "app"]], ids=["script", "module"])
+def test_program_has_its_arguments_and_its_trace(traced, tmp_path, program):
+    done = traced("-o", "t.json", *program, "-o", "x", "--html", "y")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['-o', 'x', '--html', 'y'] __main__\n"
+    assert "1 copy of 16 bytes" in done.stderr
+    assert copies_of(tmp_path / "t.json") == [("copy 16 bytes", "app.py:4 in <module>")]
+    assert not (tmp_path / "y").exists()
+
+
+def test_page_or_file_of_its_own_name(traced, tmp_path):
+    assert traced("--html", "page.html", "app.py").returncode == 0
+    assert '"copy 16 bytes"' in (tmp_path / "page.html").read_text("utf-8")
+    assert not (tmp_path / "trace.json").exists()
+    assert traced("app.py").returncode == 0
+    assert len(copies_of(tmp_path / "trace.json")) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "message"),
+    [
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit('the end')", 1, "the end\n"),
+        ("1 / 0", 1, 'Traceback (most recent call last):\n  File "'),
+    ],
+)
+def test_exit_status_is_that_of_the_program(traced, tmp_path, end, status, message):
+    done = traced("app.py", more=end)
+    assert done.returncode == status and done.stderr.startswith(message)
+    assert "runpy" not in done.stderr and "_cli" not in done.stderr
+    assert len(copies_of(tmp_path / "trace.json")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a program to run"),
+        (["-m"], "name a program to run"),
+        (["--from", "t.json"], "--from makes a page"),
+        (["--from", "t.json", "--html", "p", "app.py"], "--from makes a page"),
+        (["--from", "t.json", "--html", "p", "-o", "x"], "--from makes a page"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(traced, arguments, message):
+    done = traced(*arguments)
+    assert done.returncode == 2 and message in done.stderr
+
+
+def test_file_or_program_that_is_not_there(traced, tmp_path):
+    done = traced("-o", "missing/t.json", "app.py")
+    assert done.returncode == 1 and "trace: [Errno 2] No such file" in done.stderr
+    done = traced("missing.py")
+    assert done.returncode == 1
+    assert done.stderr.startswith("FileNotFoundError: [Errno 2] No such file or directory")
+    done = traced("-m", "missing")
+    assert done.returncode == 1 and done.stderr.startswith("ImportError: No module named missing")
