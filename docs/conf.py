@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+EXTENSIONS = Path(__file__).parent / "extensions"
+sys.path.insert(0, str(EXTENSIONS))
 
 from reference import link_of_source
 
@@ -22,6 +23,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "diagrams",
     "reference",
 ]
 exclude_patterns = ["_build"]
@@ -33,6 +35,7 @@ html_title = f"arrowdev {release}"
 html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["arrowdev.css"]
+html_search_scorer = str(EXTENSIONS / "search_scorer.js")
 html_theme_options = {
     "source_repository": REPOSITORY,
     "source_branch": "main",

@@ -2,14 +2,13 @@
 
     python tools/check_docs.py                   builds the pages and checks all of them
     python tools/check_docs.py --html DIR        checks what is built already
-    python tools/check_docs.py --shots DIR       also takes screenshots of some pages; those in
-                                                 docs/internals/screenshots are made so
+    python tools/check_docs.py --shots DIR       also takes screenshots of some pages
     python tools/check_docs.py --shots DIR --pages index performance
 
-Every page is laid out at three widths, light and dark. The check fails where a page or a table is
-wider than the screen, a picture is missing, a link leads to no page or to no anchor of it, or
-Sphinx has made a type of other text.
-Links out of the documentation are not followed.
+Every page is laid out at three widths, light, and at the middle one dark. The check fails where a
+page is wider than the screen, a table is and does not scroll, a table breaks a word, a picture is
+missing, a link leads to no page or to no anchor of it, a search does not show first what it has
+to, or Sphinx has made a type of other text. Links out of the documentation are not followed.
 """
 
 import argparse
@@ -27,9 +26,25 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
-WIDTHS = (400, 800, 1400)
+WIDTHS = (400, 1000, 1400)
 THEMES = ("light", "dark")
 SHOWN = ("index", "performance", "devices", "libraries/pyarrow", "conformance")
+LAYOUTS = [*((width, "light") for width in WIDTHS), (WIDTHS[1], "dark")]
+# What is searched for, and how the link of the first result begins.
+SEARCHES = {
+    "convert": "reference/functions.html#arrowdev.convert",
+    "record_batch": "reference/functions.html#arrowdev.record_batch",
+    "to_pylist": "reference/array.html#arrowdev.Array.to_pylist",
+    "null_count": "reference/array.html#arrowdev.Array.null_count",
+    "ExchangeError": "reference/exceptions.html#arrowdev.ExchangeError",
+    "check_producer": "reference/testing.html#arrowdev.testing.check_producer",
+    "parquet": "how_to",
+    "image": "how_to",
+    "getting started": "getting_started.html",
+    "nulls": "nulls.html",
+    "devices": "reference/functions.html#arrowdev.devices",
+    "pickle": "pickling.html",
+}
 HEIGHT = 1200
 GENERATED = {"genindex", "py-modindex", "search"}  # laid out by Sphinx
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -39,7 +54,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SHELL = """<!doctype html><meta charset="utf-8">
 <style>html, body {{ margin: 0; background: #888 }} iframe {{ border: 0; display: block }}</style>
 <script>
-const jobs = {jobs};
+const jobs = {jobs}, searches = {searches};
 const found = [];
 
 function name(element) {{
@@ -57,14 +72,43 @@ function look(frame, job) {{
     const article = page.querySelector("article").getBoundingClientRect();
     for (const table of page.querySelectorAll("article table")) {{
         const box = table.parentElement, width = table.getBoundingClientRect().width;
-        if (box.scrollWidth > box.clientWidth + 1)
+        const scrolls = getComputedStyle(box).overflowX === "auto";
+        if (box.scrollWidth > box.clientWidth + 1 && !scrolls)
             say(`${{name(table)}} is ${{Math.round(width)}} px wide in ${{box.clientWidth}} px`);
+        for (const word of brokenWords(table)) say(`${{name(table)}} breaks "${{word}}"`);
     }}
-    for (const image of page.querySelectorAll("article img")) {{
+    for (const image of page.querySelectorAll("article img, article svg.diagram")) {{
         const right = (image.closest(".scroll") || image).getBoundingClientRect().right;
-        if (!image.naturalWidth) say(`${{image.getAttribute("src")}} is not shown`);
-        else if (right > article.right + 1) say(`${{image.getAttribute("src")}} is cut off`);
+        const file = image.getAttribute("src") || image.getAttribute("aria-label");
+        if (image.naturalWidth === 0) say(`${{file}} is not shown`);
+        else if (right > article.right + 1) say(`${{file}} is cut off`);
     }}
+}}
+
+function* brokenWords(table) {{
+    const page = table.ownerDocument, texts = page.createTreeWalker(table, NodeFilter.SHOW_TEXT);
+    const range = page.createRange();
+    while (texts.nextNode())
+        for (const word of texts.currentNode.data.matchAll(/\\w{{2,}}/g)) {{
+            range.setStart(texts.currentNode, word.index);
+            range.setEnd(texts.currentNode, word.index + word[0].length);
+            const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+            if (lines.size > 1) yield word[0];
+        }}
+}}
+
+async function search(query, wanted) {{
+    const frame = document.createElement("iframe");
+    frame.src = `search.html?q=${{encodeURIComponent(query)}}`;
+    await new Promise(done => {{ frame.onload = done; document.body.append(frame); }});
+    let link = null;
+    for (let tries = 0; tries < 100 && !link; tries++) {{
+        await new Promise(done => setTimeout(done, 50));
+        link = frame.contentDocument.querySelector("ul.search li a");
+    }}
+    const first = link ? link.getAttribute("href") : "nothing";
+    if (!first.startsWith(wanted)) found.push(["search", query, wanted, `finds ${{first}} first`]);
+    frame.remove();
 }}
 
 async function main() {{
@@ -79,6 +123,7 @@ async function main() {{
         look(frame, job);
         if (jobs.length > 1) frame.remove();
     }}
+    for (const [query, wanted] of Object.entries(searches)) await search(query, wanted);
     document.title = "done";
     const result = document.createElement("pre");
     result.id = "result";
@@ -173,10 +218,12 @@ class Browser:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def run(self, jobs, *options):
+    def run(self, jobs, *options, searches=()):
         """Chromium on a shell with these jobs; what it prints."""
         path = f"/shell-{len(Handler.shells)}.html"
-        Handler.shells[path] = SHELL.format(jobs=json.dumps(jobs), height=HEIGHT)
+        Handler.shells[path] = SHELL.format(
+            jobs=json.dumps(jobs), searches=json.dumps(dict(searches)), height=HEIGHT
+        )
         url = f"http://127.0.0.1:{self.server.server_port}{path}"
         with tempfile.TemporaryDirectory() as profile:
             command = [
@@ -192,10 +239,10 @@ class Browser:
         jobs = [
             {"page": page, "width": width, "theme": theme}
             for page in pages
-            for width in WIDTHS
-            for theme in THEMES
+            for width, theme in LAYOUTS
         ]
-        dom = self.run(jobs, "--virtual-time-budget=600000", "--dump-dom")
+        options = ("--virtual-time-budget=600000", "--dump-dom")
+        dom = self.run(jobs, *options, searches=SEARCHES)
         result = re.search(r'<pre id="result"[^>]*>(.*?)</pre>', dom, re.S)
         if result is None:
             sys.exit("the browser did not come to its end")
@@ -253,12 +300,15 @@ def main():
         lines = [*dead_links(folder), *invented_types(folder)]
         browser = Browser(folder)
         lines += [
-            f"{page} at {width} px, {theme}: {what}"
+            f"{page}, {width}, {theme}: {what}"
             for page, width, theme, what in browser.complaints(map(quote, names))
         ]
         if arguments.shots:
             take_shots(browser, arguments.pages or SHOWN, arguments.shots)
-    print("\n".join(lines) or f"{len(names)} pages at {len(WIDTHS)} widths, light and dark: fine")
+    print(
+        "\n".join(lines)
+        or f"{len(names)} pages, {len(LAYOUTS)} layouts, {len(SEARCHES)} searches: fine"
+    )
     return 1 if lines else 0
 
 

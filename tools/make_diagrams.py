@@ -3,6 +3,8 @@
     python tools/make_diagrams.py           writes the SVG files
     python tools/make_diagrams.py --check   fails where one does not show what its text says
 
+exchange.svg is drawn by hand, with the same variables for colours.
+
 *.dot is drawn by Graphviz; *.toml has lanes in time, drawn here. Versions of Graphviz place the
 same boxes differently, so the check compares the words and the arrows, not the coordinates.
 """
@@ -21,18 +23,40 @@ FOLDERS = [DOCS / "diagrams", DOCS / "internals" / "diagrams"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 LANE, UNIT, TOP, WIDTH = 140, 42, 34, 118
+GREY = "#768390"  # legible on white and on black
+# Colours on white. docs/_static/arrowdev.css has others for the variables in dark mode.
 FILL = {"work": "#ddf4ff", "call": "#f6f8fa", "wait": "none", "idle": "none", "free": "#fff8c5"}
 LINE = {"work": "#54aeff", "call": "#8c959f", "wait": "#c297ff", "idle": "#8c959f",
         "free": "#d4a72c"}  # fmt: skip
-GREY = "#768390"  # legible on white and on black
+TEXT = "#1f2328"
+VARIABLES = {
+    "text": TEXT, "event-line": LINE["wait"],
+    **{kind: FILL[kind] for kind in ("work", "call", "free")},
+    **{f"{kind}-line": LINE[kind] for kind in ("work", "call", "free")},
+}  # fmt: skip
+DOT = [
+    *("dot", "-Tsvg", "-Gbgcolor=transparent", "-Nshape=box", "-Nstyle=rounded,filled"),
+    *(f"-Nfillcolor={FILL['call']}", f"-Ncolor={LINE['call']}", f"-Nfontcolor={TEXT}"),
+    *("-Nfontname=monospace", "-Nfontsize=11", "-Efontname=sans-serif", "-Efontsize=10"),
+    *(f"-Ecolor={GREY}", f"-Efontcolor={GREY}"),
+]
 
 
 def render(source):
     if source.suffix == ".toml":
-        return render_lanes(tomllib.loads(source.read_text(encoding="utf-8")))
-    done = subprocess.run(["dot", "-Tsvg", source], capture_output=True, text=True, check=True)
+        figure = tomllib.loads(source.read_text(encoding="utf-8"))
+        return with_variables(render_lanes(figure, source.stem))
+    done = subprocess.run([*DOT, source], capture_output=True, text=True, check=True)
     # The comments name the version of Graphviz.
-    return re.sub(r"<!--.*?-->\n?", "", done.stdout, flags=re.S)
+    svg = re.sub(r"<!--.*?-->\n?", "", done.stdout, flags=re.S)
+    return with_variables(re.sub(r' id="[^"]*"', "", svg))
+
+
+def with_variables(svg):
+    """The picture whose colours a page can change."""
+    for name, colour in VARIABLES.items():
+        svg = svg.replace(f'"{colour}"', f'"var(--diagram-{name}, {colour})"')
+    return svg
 
 
 def text_lines(x, y, lines, colour, weight="normal"):
@@ -52,11 +76,11 @@ def render_box(lane, text, kind, **span):
         f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{height:g}" rx="6" '
         f'fill="{FILL[kind]}" stroke="{LINE[kind]}"{dashes}/>'
     )
-    colour = GREY if FILL[kind] == "none" else "#1f2328"
+    colour = GREY if FILL[kind] == "none" else TEXT
     yield from text_lines(x + WIDTH / 2, y + height / 2, text, colour)
 
 
-def render_arrow(to, text, **start):
+def render_arrow(head, to, text, **start):
     (lane_1, time_1), (lane_2, time_2) = start["from"], to
     right = 1 if lane_2 > lane_1 else -1
     x_1 = LANE * (lane_1 + 0.5) + right * WIDTH / 2
@@ -64,12 +88,13 @@ def render_arrow(to, text, **start):
     y_1, y_2 = TOP + UNIT * time_1, TOP + UNIT * time_2
     yield (
         f'<path d="M{x_1:g},{y_1:g} L{x_2:g},{y_2:g}" fill="none" stroke="{GREY}" '
-        'stroke-width="1.5" marker-end="url(#head)"/>'
+        f'stroke-width="1.5" marker-end="url(#{head})"/>'
     )
     yield from text_lines((x_1 + x_2) / 2, (y_1 + y_2) / 2 - 12, [text], GREY, "bold")
 
 
-def render_lanes(figure):
+def render_lanes(figure, name):
+    head = f"{name}-head"  # pictures of one page share their ids
     n_lanes = len(figure["lanes"])
     end = max(box["to"] for box in figure["box"]) + 0.4
     width, height = LANE * n_lanes, TOP + UNIT * end
@@ -77,20 +102,20 @@ def render_lanes(figure):
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:g}" '
         f'viewBox="0 0 {width} {height:g}" font-family="sans-serif" font-size="13">',
         f"<title>{escape(figure['title'])}</title>",
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        f'<defs><marker id="{head}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
         f'markerHeight="7" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="{GREY}"/>'
         "</marker></defs>",
     ]
-    for lane, name in enumerate(figure["lanes"]):
+    for lane, title in enumerate(figure["lanes"]):
         x = LANE * (lane + 0.5)
-        lines += text_lines(x, 14, [name], GREY, "bold")
+        lines += text_lines(x, 14, [title], GREY, "bold")
         lines.append(
             f'<path d="M{x:g},{TOP - 8} V{height:g}" stroke="{GREY}" stroke-opacity="0.35"/>'
         )
     for box in figure["box"]:
         lines += render_box(**box)
     for arrow in figure["arrow"]:
-        lines += render_arrow(**arrow)
+        lines += render_arrow(head, **arrow)
     return "\n".join([*lines, "</svg>", ""])
 
 

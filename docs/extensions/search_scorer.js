@@ -1,0 +1,18 @@
+// What a search shows first: functions and classes of that name, then pages for users, internals
+// last. tools/check_docs.py has queries and the page that each has to find.
+var Scorer = {
+    score: ([page, title, anchor, description, score, file, kind]) => {
+        if (/^(internals|upstream)\//.test(page)) return score - 30;
+        if (page.startsWith("how_to")) return score + 6;
+        if (description && description.startsWith("Python function")) return score + 1;
+        return score;
+    },
+    objNameMatch: 40,
+    objPartialMatch: 6,
+    objPrio: { 0: 15, 1: 5, 2: -5 },
+    objPrioDefault: 0,
+    title: 15,
+    partialTitle: 7,
+    term: 5,
+    partialTerm: 2,
+};
