@@ -12,6 +12,7 @@ to, or Sphinx has made a type of other text. Links out of the documentation are 
 """
 
 import argparse
+import contextlib
 import functools
 import html.parser
 import http.server
@@ -41,7 +42,7 @@ SEARCHES = {
     "parquet": "how_to",
     "image": "how_to",
     "getting started": "getting_started.html",
-    "nulls": "nulls.html",
+    "nulls": "how_to/nulls.html",
     "devices": "reference/functions.html#arrowdev.devices",
     "pickle": "pickling.html",
 }
@@ -203,6 +204,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
         self.wfile.write(shell.encode())
+
+    def copyfile(self, source, outputfile):
+        with contextlib.suppress(BrokenPipeError):  # the browser has seen enough
+            super().copyfile(source, outputfile)
 
     def log_message(self, *arguments):
         pass
