@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+import warnings
 from typing import NamedTuple
 
 from arrowdev import _core
 from arrowdev._trace import _folders
 from arrowdev.testing import _device
-from arrowdev.testing._engine import call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
 _NOUNS = ("read", "write", "release")  # by ad_engine_access
 _VERBS = ("reads", "writes", "releases")
-
-_PATIENCE = 2.0  # seconds for arrowdev's own releases at the end of a block
+_RELEASE = 2
 
 
 class Access(NamedTuple):
@@ -115,19 +113,19 @@ class Finder:
         return races
 
     def look_for_unawaited(self) -> None:
-        """Find copies to the host that nobody has waited for. A release of arrowdev's may yet."""
-        deadline = time.monotonic() + _PATIENCE
-        while found := _device.races_unawaited():
-            if not call("deferred_is_any"):
-                lines = {one[0][4]: self._never_awaited(one) for one in found}
-                self._unawaited = list(lines.values())
-                return
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.005)
+        """Find copies to the host that nobody has waited for, once for each line."""
+        found = {one[0][4]: one for one in _device.races_unawaited()}
+        self._unawaited = [self._never_awaited(one) for one in found.values()]
 
     def stop(self) -> None:
+        """End the search, and say whether it was complete."""
         _device.races_stop()
+        n_dropped = _device.races_dropped()
+        if n_dropped != 0:
+            why = f"{n_dropped} accesses were forgotten" if n_dropped > 0 else "no memory was left"
+            warnings.warn(
+                f"races on the software device may have been missed: {why}", RuntimeWarning, 4
+            )
 
     # --- texts ------------------------------------------------------------------------------
 
@@ -140,7 +138,8 @@ class Finder:
         _, _, allocation, made_at, nbytes, begin, n_common, _, _ = found
         if allocation == 0:
             return f"{n_common} bytes of the host at {begin:#x}"
-        part = "the" if n_common == nbytes else f"bytes {begin} to {begin + n_common} of the"
+        is_all = n_common == nbytes or found[1][0] == _RELEASE
+        part = "the" if is_all else f"bytes {begin} to {begin + n_common} of the"
         return f"{part} memory made at {self._lines.text(made_at) or 'an unknown line'}"
 
     def _race(self, found: _Found) -> Race:

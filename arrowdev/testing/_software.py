@@ -100,6 +100,8 @@ class SoftwareDevice:
             self._forget()  # the threads belong to the parent process
             return
         self.fail_at(0)
+        if self._finder is not None:
+            self._finder.look_for_unawaited()  # before this waits
         for queue in self._queues:
             queue._open_gate()
         for event in list(Event._all):
@@ -108,8 +110,6 @@ class SoftwareDevice:
             except DeviceError:
                 pass  # it was not armed
         try:
-            if self._finder is not None:
-                self._finder.look_for_unawaited()
             self.synchronize()
         except DeviceError as failure:
             # A failure of the work is raised, but the test's own error takes precedence.

@@ -201,6 +201,7 @@ typedef struct ad_engine_use {
     size_t pitch;
     size_t width;
     size_t height;
+    bool is_waited_for; /* by arrowdev, before it gives the memory back */
 } ad_engine_use;
 
 /* The same for work that uses memory, which is how races are found. */
@@ -217,6 +218,12 @@ void ad_engine_refuse_use(uint64_t queue, const ad_engine_use *uses, size_t n);
 int ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
                    const void *source, size_t source_pitch, size_t width,
                    size_t height);
+
+/* The same, where arrowdev waits for what it copies to the host. */
+int ad_engine_copy_for_arrowdev(uint64_t queue, void *target,
+                                size_t target_pitch, const void *source,
+                                size_t source_pitch, size_t width,
+                                size_t height);
 
 /* Read `nbytes` from the host's `source` before this returns, and write them
  * to the target when the work runs. */
@@ -281,8 +288,8 @@ int ad_engine_event_record(uint64_t event, uint64_t queue);
 int ad_engine_event_query(uint64_t event);
 
 /* The same, as on a slow device while races are searched: work that the host
- * does not know to be done counts as pending in the first queries of a record.
- * So it does not depend on the speed of a queue who waits for it. */
+ * does not know to be done counts as pending at first. So it does not depend
+ * on the speed of a queue who waits for it, and what the host knows. */
 int ad_engine_event_query_late(uint64_t event);
 
 /* Sleep until the event is done. Timeout and results as in
@@ -334,8 +341,8 @@ void ad_engine_races_stop(void);
 /* Copy races that were found from number `from` on. Returns how many. */
 size_t ad_engine_races(size_t from, ad_engine_race *out, size_t capacity);
 
-/* Copy writes to memory of the host that the host has not waited for, as the
- * first access of a race without a second one. */
+/* Copy writes to memory of the host that nobody has waited for, as the first
+ * access of a race without a second one. */
 size_t ad_engine_races_unawaited(ad_engine_race *out, size_t capacity);
 
 /* Accesses that were forgotten although they may be in a race. SIZE_MAX: the

@@ -552,7 +552,7 @@ ad_engine_free_ordered(uint64_t queue, void *base)
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    const ad_engine_use use = {AD_ENGINE_FREE, base, nbytes, nbytes, 1};
+    const ad_engine_use use = {AD_ENGINE_FREE, base, nbytes, nbytes, 1, false};
     status = ad_engine_enqueue_use(queue, run_free, base, &use, 1);
     if (status != AD_ENGINE_OK) {
         (void)set_leaving(base, false, NULL);
@@ -797,10 +797,10 @@ run_copy(void *arg)
     return status;
 }
 
-int
-ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
-               const void *source, size_t source_pitch, size_t width,
-               size_t height)
+static int
+copy_blocks(uint64_t queue, void *target, size_t target_pitch,
+            const void *source, size_t source_pitch, size_t width,
+            size_t height, bool is_waited_for)
 {
     if (width == 0 || height == 0) {
         return ad_engine_queue_is_live(queue) ? AD_ENGINE_OK
@@ -813,10 +813,28 @@ ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
     *c =
         (copy_work){target, source, target_pitch, source_pitch, width, height};
     const ad_engine_use uses[] = {
-        {AD_ENGINE_READ, source, source_pitch, width, height},
-        {AD_ENGINE_WRITE, target, target_pitch, width, height},
+        {AD_ENGINE_READ, source, source_pitch, width, height, is_waited_for},
+        {AD_ENGINE_WRITE, target, target_pitch, width, height, is_waited_for},
     };
     return submit(queue, run_copy, c, uses, 2, may_copy(c));
+}
+
+int
+ad_engine_copy(uint64_t queue, void *target, size_t target_pitch,
+               const void *source, size_t source_pitch, size_t width,
+               size_t height)
+{
+    return copy_blocks(queue, target, target_pitch, source, source_pitch,
+                       width, height, false);
+}
+
+int
+ad_engine_copy_for_arrowdev(uint64_t queue, void *target, size_t target_pitch,
+                            const void *source, size_t source_pitch,
+                            size_t width, size_t height)
+{
+    return copy_blocks(queue, target, target_pitch, source, source_pitch,
+                       width, height, true);
 }
 
 int
@@ -831,7 +849,8 @@ ad_engine_write(uint64_t queue, void *target, const void *source,
     if (nbytes > 0) {
         memcpy(c->bytes, source, nbytes);
     }
-    const ad_engine_use use = {AD_ENGINE_WRITE, target, nbytes, nbytes, 1};
+    const ad_engine_use use = {AD_ENGINE_WRITE, target, nbytes,
+                               nbytes,          1,      false};
     return submit(queue, run_copy, c, &use, 1, may_copy(c));
 }
 
@@ -872,7 +891,8 @@ ad_engine_fill(uint64_t queue, void *target, uint64_t pattern, size_t size,
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     *f = (fill_work){target, pattern, size, n};
-    const ad_engine_use use = {AD_ENGINE_WRITE, target, n * size, n * size, 1};
+    const ad_engine_use use = {AD_ENGINE_WRITE, target, n * size,
+                               n * size,        1,      false};
     return submit(queue, run_fill, f, &use, 1,
                   ad_engine_may_touch(target, n * size));
 }

@@ -700,6 +700,9 @@ ad_races_work_locked(ad_order *of_queue, const ad_engine_use *uses, size_t n,
     if (!is_current(of_queue)) {
         return;
     }
+    for (size_t i = 0; i < n; i++) { /* the work will not touch any of it */
+        is_refused = is_refused || allocation_locked(uses[i].data)->freed != 0;
+    }
     point by = {of_queue->self, of_queue->self->now + !is_refused};
     of_queue->self->now = by.number;
     for (size_t i = 0; i < n && !is_behind_armed_locked(of_queue); i++) {
@@ -719,7 +722,7 @@ ad_races_freed_locked(const void *base, uint32_t place)
         return; /* of a search before, or registered */
     }
     const access now = {
-        .use = {AD_ENGINE_FREE, base, a->nbytes, a->nbytes, 1},
+        .use = {AD_ENGINE_FREE, base, a->nbytes, a->nbytes, 1, false},
         .place = place,
         .time = now_ns(),
     };
@@ -793,7 +796,8 @@ ad_engine_races_unawaited(ad_engine_race *out, size_t capacity)
     }
     for (size_t i = 0; n < capacity && i < races.host.accesses.n; i++) {
         const access *a = &races.host.accesses.items[i];
-        if (a->use.access == AD_ENGINE_WRITE && !is_known(&a->by)) {
+        if (a->use.access == AD_ENGINE_WRITE && !a->use.is_waited_for &&
+            !is_known(&a->by)) {
             out[n++] = (ad_engine_race){
                 .first = party_of(a),
                 .begin = begin_of(&a->use),

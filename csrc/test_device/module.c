@@ -129,13 +129,6 @@ CALL(synchronize)
                : code;
 }
 
-/* Sets *out to 1 while arrowdev has releases that wait for work. */
-CALL(deferred_is_any)
-{
-    *out = ad_deferred_is_any();
-    return AD_ENGINE_OK;
-}
-
 CALL(set_memory_limit)
 {
     return ad_engine_set_memory_limit(device_id(a[0]), (size_t)a[1]);
@@ -257,7 +250,6 @@ static const struct {
     X(hide, 0),
     X(reset, 1),
     WAIT(synchronize),
-    X(deferred_is_any, 0),
     X(set_memory_limit, 2),
     X(memory_left, 1),
     X(allocate, 3),

@@ -220,10 +220,10 @@ software_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
 {
     ENTER(context.device.id);
     return result(err, context, SLOT,
-                  ad_engine_copy(stream.handle, address_of(&copy->target),
-                                 copy->target_pitch, address_of(&copy->source),
-                                 copy->source_pitch, copy->width,
-                                 copy->height));
+                  ad_engine_copy_for_arrowdev(
+                      stream.handle, address_of(&copy->target),
+                      copy->target_pitch, address_of(&copy->source),
+                      copy->source_pitch, copy->width, copy->height));
 }
 
 static int
@@ -293,8 +293,11 @@ use_of(ad_engine_access access, const ad_span *span, size_t nbytes,
        int64_t begin)
 {
     nbytes -= nbytes > 0 ? (size_t)begin : 0;
-    return (ad_engine_use){access, address_of(span) + begin, nbytes, nbytes,
-                           1};
+    return (ad_engine_use){.access = access,
+                           .data = address_of(span) + begin,
+                           .pitch = nbytes,
+                           .width = nbytes,
+                           .height = 1};
 }
 
 /* Bitmaps begin with the byte of the first bit. */

@@ -381,3 +381,22 @@ def test_races_are_off_unless_asked_for(monkeypatch):
         del kept
     with software_device(races=False) as device:
         race(device)
+
+
+def test_forgotten_accesses_are_told():
+    with pytest.warns(RuntimeWarning, match=r"missed: 2048 accesses were forgotten"):
+        with software_device(races=True) as device:
+            memory, queue = device.empty(5000), device.queue()
+            for i in range(4097):
+                queue.fill(memory.address + i, 1, 1)
+
+
+def test_same_access_of_the_same_line_is_kept_once(recwarn):
+    with software_device(races=True) as device:
+        memory, queue, other = device.empty(8), device.queue(), device.queue()
+        for _ in range(5000):
+            queue.fill(memory, 1)
+            other.wait(queue)
+            other.fill(memory, 1)
+            queue.wait(other)
+    assert not recwarn.list
