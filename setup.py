@@ -84,7 +84,7 @@ def extension(name, sources):
         depends=[
             "setup.py",
             *sorted(glob("csrc/**/*.[chdi]*", recursive=True)),
-            "arrowdev/include/arrowdev.h",
+            *sorted(glob("arrowdev/include/*.h")),
         ],
         include_dirs=["csrc"],
         # Before glibc 2.34 these are libraries of their own.

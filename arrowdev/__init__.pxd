@@ -143,6 +143,9 @@ cdef extern from "arrowdev.h":
         int32_t copy
         int32_t nulls
 
+    ctypedef struct arrowdev_backend:
+        size_t size
+
     int ArrowDev_Import() except -1
     int ArrowDev_ExportDeviceArray(object obj, const ArrowDevOptions *options,
                                    ArrowSchema *schema, ArrowDeviceArray *array) except -1
@@ -156,3 +159,6 @@ cdef extern from "arrowdev.h":
     object ArrowDev_Into(object obj, type cls, const ArrowDevOptions *options)
     int ArrowDev_StreamWait(const ArrowDeviceArray *array, void *stream) noexcept nogil
     const char *ArrowDev_LastError() noexcept nogil
+    int ArrowDev_RegisterBackend(int32_t device_type,
+                                 const arrowdev_backend *backend) except -1
+    object ArrowDev_BackendCapsule(int32_t device_type, const arrowdev_backend *backend)

@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "arrowdev_backend.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -291,7 +293,7 @@ typedef struct ArrowDevOptions {
 
 /* The version of the table that this header describes. A later version adds
  * members at the end of the table and changes nothing else. */
-#define ARROWDEV_API_VERSION 1
+#define ARROWDEV_API_VERSION 2
 
 typedef struct ArrowDevAPI {
     uint32_t version;    /* of the table that is installed */
@@ -312,6 +314,8 @@ typedef struct ArrowDevAPI {
                       const ArrowDevOptions *options);
     int (*stream_wait)(const struct ArrowDeviceArray *array, void *stream);
     const char *(*last_error)(void);
+    int (*register_backend)(int32_t device_type, /* since version 2 */
+                            const arrowdev_backend *backend);
 } ArrowDevAPI;
 
 /* One pointer for all files of an extension; each of them has a definition,
@@ -451,6 +455,33 @@ static inline const char *
 ArrowDev_LastError(void)
 {
     return ArrowDev_API->last_error();
+}
+
+/* Registers the runtime of a device type that arrowdev does not know, once and
+ * before memory of this type is used; see arrowdev_backend.h. Needs the GIL.
+ * Returns 0, or -1 with an exception: ValueError for a table that this version
+ * cannot use, ExchangeError where the type has a backend. Whether the functions
+ * are valid pointers cannot be checked. */
+static inline int
+ArrowDev_RegisterBackend(int32_t device_type, const arrowdev_backend *backend)
+{
+    return ArrowDev_API->register_backend(device_type, backend);
+}
+
+/* A new capsule for arrowdev.register_backend(), or for the function of an
+ * entry point of the group "arrowdev.backends". The table stays for the life
+ * of the process. Needs no ArrowDev_Import(). */
+static inline PyObject *
+ArrowDev_BackendCapsule(int32_t device_type, const arrowdev_backend *backend)
+{
+    PyObject *capsule =
+        PyCapsule_New((void *)backend, "arrowdev_backend", NULL);
+    if (capsule != NULL &&
+        PyCapsule_SetContext(capsule, (void *)(intptr_t)device_type) < 0) {
+        Py_DECREF(capsule);
+        capsule = NULL;
+    }
+    return capsule;
 }
 
 #ifdef __cplusplus

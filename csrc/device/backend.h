@@ -77,7 +77,13 @@ typedef enum ad_backend_capability {
     AD_CAP_STAGES = 1 << 9,
     /* A host thread that waits runs work of a device for which runs_on_host is
      * true. */
-    AD_CAP_WAIT_HELPS = 1 << 10
+    AD_CAP_WAIT_HELPS = 1 << 10,
+    /* An event is waited for with its own context, so stream_wait_in() is
+     * called instead of stream_wait(). */
+    AD_CAP_EVENT_HAS_CONTEXT = 1 << 11,
+    /* The number of devices may grow. A runtime that had none, or was refused,
+     * is tried again when it is needed the next time. */
+    AD_CAP_DEVICES_COME = 1 << 12
 } ad_backend_capability;
 
 #define AD_STAGED_AT_ONCE ((size_t)64 << 10)
@@ -302,6 +308,12 @@ struct ad_backend {
     ad_status (*stream_wait)(ad_context context, ad_stream stream,
                              ad_event event, ad_error *err);
 
+    /* The same for AD_CAP_EVENT_HAS_CONTEXT. `of` is the context of the event:
+     * of a foreign one the device of the memory that came with it, and a
+     * handle of NULL. */
+    ad_status (*stream_wait_in)(ad_context context, ad_stream stream,
+                                ad_event event, ad_context of, ad_error *err);
+
     /* --- events ---------------------------------------------------------- */
 
     /* Record all work that is now on `stream`. With event->handle NULL this
@@ -471,12 +483,23 @@ bool ad_backend_is_forked(int32_t device_type);
 AD_MUST_CHECK ad_status ad_backend_register(const struct ad_backend *source,
                                             ad_error *err);
 
+/* Set the function that looks for a backend of a type that has none, when one
+ * is needed for the first time. It registers what it finds. `why` says what
+ * failed, or is "". It returns false to be asked again. Any thread may be the
+ * first, with or without the GIL; two threads may be. Set once, before any
+ * device is used. */
+enum {
+    AD_WHY_SIZE = 400
+};
+typedef bool (*ad_backend_search)(int32_t device_type, char *why);
+void ad_backend_set_search(ad_backend_search search);
+
 /* If something was missing, let the next ad_backend_open try again: it is now
  * available. After a call that failed, it does so by itself. */
 void ad_backend_retry(int32_t device_type);
 
 /* All backends, for ad.devices() and the doctor, those that were registered
- * last. *n is their number. */
+ * last. Searches for all that can be found. *n is their number. */
 const struct ad_backend *const *ad_backends(size_t *n);
 
 /* Fail with AD_ERR_DEVICE: "cuEventRecord on cuda:0 failed: CUDA_ERROR_X

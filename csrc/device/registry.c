@@ -3,10 +3,54 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/os.h"
 #include "base/process.h"
+#include "base/thread_local.h"
 #include "base/wait.h"
+
+/* --- backends that are searched for --------------------------------------- */
+
+/* What the search has said of a type; never freed. An empty text stands for a
+ * search that has found a backend, or that there is none. */
+static char *_Atomic searched[AD_N_DEVICE_TYPES];
+static ad_backend_search search_function;
+
+/* NULL: nothing failed. */
+static const char *
+why_not_found(int32_t device_type)
+{
+    const char *why = (uint32_t)device_type < AD_N_DEVICE_TYPES
+                          ? atomic_load(&searched[device_type])
+                          : NULL;
+    return why != NULL && why[0] != '\0' ? why : NULL;
+}
+
+void
+ad_backend_set_search(ad_backend_search search)
+{
+    search_function = search;
+}
+
+/* What is searched for may need another backend, or this one. */
+static __attribute__((noinline)) void
+search(int32_t device_type)
+{
+    static AD_THREAD_LOCAL bool is_searching;
+    char *why = is_searching ? NULL : calloc(1, AD_WHY_SIZE);
+    char *none = NULL;
+    if (why == NULL) {
+        return;
+    }
+    is_searching = true;
+    bool is_over = search_function(device_type, why);
+    is_searching = false;
+    if (!is_over ||
+        !atomic_compare_exchange_strong(&searched[device_type], &none, why)) {
+        free(why);
+    }
+}
 
 /* --- defaults of missing slots ------------------------------------------- */
 
@@ -15,6 +59,15 @@ static ad_status
 fail_no_backend(ad_device device, const char *reason, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
+    const char *why = why_not_found(device.type);
+    if (why != NULL) {
+        return ad_fail_on(err, device, reason,
+                          "repair the package that has the backend, or "
+                          "uninstall it",
+                          "memory on %s is carried as data; its runtime could "
+                          "not be loaded: %s",
+                          ad_device_format(device, name), why);
+    }
     return ad_fail_on(
         err, device, reason,
         "copy it to the host in the producing library, or hand it to a "
@@ -126,6 +179,10 @@ fail_absent(ad_error *err)
       return AD_OK)                                                           \
     X(stream_wait, ad_status,                                                 \
       (ad_context context, ad_stream stream, ad_event event, ad_error * err), \
+      return refuse(context.device, "let a stream wait for an event", err))   \
+    X(stream_wait_in, ad_status,                                              \
+      (ad_context context, ad_stream stream, ad_event event, ad_context of,   \
+       ad_error * err),                                                       \
       return refuse(context.device, "let a stream wait for an event", err))   \
     X(event_record, ad_status,                                                \
       (ad_context context, ad_stream stream, ad_event * event,                \
@@ -298,9 +355,9 @@ build_once(void)
     ad_once_call(&once, build);
 }
 
-/* NULL: none. */
+/* NULL: none, or none yet. */
 static entry *
-find(int32_t device_type)
+find_known(int32_t device_type)
 {
     if (!atomic_load_explicit(&is_built, memory_order_acquire)) {
         build_once();
@@ -309,6 +366,20 @@ find(int32_t device_type)
                ? atomic_load_explicit(&by_type[device_type],
                                       memory_order_acquire)
                : NULL;
+}
+
+/* NULL: none. */
+static entry *
+find(int32_t device_type)
+{
+    entry *known = find_known(device_type);
+    if (known != NULL || device_type <= 0 ||
+        device_type >= AD_N_DEVICE_TYPES || search_function == NULL ||
+        atomic_load(&searched[device_type]) != NULL) {
+        return known;
+    }
+    search(device_type);
+    return find_known(device_type);
 }
 
 const struct ad_backend *
@@ -328,7 +399,9 @@ ad_backend_find_events(int32_t device_type)
 const struct ad_backend *const *
 ad_backends(size_t *n)
 {
-    find(0);
+    for (int32_t type = 0; type < AD_N_DEVICE_TYPES; type++) {
+        (void)find(type);
+    }
     *n = atomic_load_explicit(&n_entries, memory_order_acquire);
     return listed;
 }
@@ -338,7 +411,7 @@ static int32_t
 find_taken(const struct ad_backend *source)
 {
     for (const int32_t *t = source->device_types; *t != 0; t++) {
-        if (*t < 0 || *t >= AD_N_DEVICE_TYPES || find(*t) != NULL) {
+        if (*t < 0 || *t >= AD_N_DEVICE_TYPES || find_known(*t) != NULL) {
             return *t;
         }
     }
@@ -352,7 +425,7 @@ ad_backend_register(const struct ad_backend *source, ad_error *err)
     int32_t taken = 0;
     build_once(); /* not with the lock */
     ad_mutex_lock(&adding);
-    const entry *known = find(main_type);
+    const entry *known = find_known(main_type);
     bool is_new = known == NULL || known->source != source;
     if (is_new) {
         taken = find_taken(source);
@@ -364,14 +437,14 @@ ad_backend_register(const struct ad_backend *source, ad_error *err)
     if (taken != 0) {
         char name[AD_DEVICE_NAME_SIZE];
         const ad_device device = {taken, -1};
-        return ad_fail_on(err, device, "runtime",
-                          "a device type has one backend in a process",
-                          "the backend %s cannot serve %s: %s %s",
-                          source->name, ad_device_format(device, name),
-                          find(taken) != NULL ? "its backend is"
-                                              : "there is no such type",
-                          find(taken) != NULL ? ad_backend_find(taken)->name
-                                              : "in this version");
+        const entry *other = find_known(taken);
+        return ad_fail_on(
+            err, device, "runtime",
+            "a device type has one backend in a process",
+            "the backend %s cannot serve %s: %s %s", source->name,
+            ad_device_format(device, name),
+            other != NULL ? "its backend is" : "there is no such type",
+            other != NULL ? other->backend.name : "in this version");
     }
     ad_backend_retry(main_type);
     return AD_OK;
@@ -382,7 +455,7 @@ ad_backend_register(const struct ad_backend *source, ad_error *err)
 bool
 ad_backend_is_forked(int32_t device_type)
 {
-    entry *e = find(device_type);
+    entry *e = find_known(device_type);
     return e != NULL &&
            atomic_load_explicit(&e->state, memory_order_acquire) == FORKED;
 }
@@ -426,7 +499,9 @@ load(entry *e, ad_error *err)
     if (state == FRESH) {
         atomic_store(&e->state, LOADING);
         state = load_runtime(e) == AD_OK ? READY : FAILED;
-        bool is_fresh = state == FAILED && may_pass(&e->error);
+        bool is_fresh = state == FAILED &&
+                        (may_pass(&e->error) ||
+                         (e->backend.capabilities & AD_CAP_DEVICES_COME) != 0);
         atomic_store_explicit(&e->state, is_fresh ? FRESH : state,
                               memory_order_release);
     }
@@ -511,7 +586,7 @@ ad_backend_take_in_use(int32_t device_type)
 void
 ad_backend_retry(int32_t device_type)
 {
-    entry *e = find(device_type);
+    entry *e = find_known(device_type);
     int failed = FAILED;
     if (e != NULL) {
         atomic_compare_exchange_strong(&e->state, &failed, FRESH);

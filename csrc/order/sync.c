@@ -550,6 +550,10 @@ order_resolved(ad_sync *sync, const subject *of, const ad_stream_ref *on,
     if (ad_log_is_on()) {
         log_stream_wait(sync, on, operation, err);
     }
+    if ((of->backend->capabilities & AD_CAP_EVENT_HAS_CONTEXT) != 0) {
+        return of->backend->stream_wait_in(on->context, on->stream, of->event,
+                                           sync->on.context, err);
+    }
     return of->backend->stream_wait(on->context, on->stream, of->event, err);
 }
 

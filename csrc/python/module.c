@@ -194,6 +194,7 @@ module_exec(PyObject *module)
     }
     ad_state_add(state);
     ad_waiting_init();
+    ad_register_backend_init();
     if (ad_logging_init() < 0 || register_at_exit() < 0) {
         return -1;
     }

@@ -6,11 +6,13 @@ import gc
 import random
 import threading
 import weakref
+from functools import partial
 
 import arrow_ctypes as ac
 import numpy as np
 import pytest
 from arrow_samples import SAMPLES
+from failing_calls import fail_every_call
 from interface_dicts import OnlyInterface
 from loops import looped
 
@@ -444,20 +446,11 @@ def test_failure_at_every_call(device, name, stay):
     gc.collect()
     device.synchronize()
     before = device.live().allocations
-    n_failed = 0
-    for n in range(1, 1000):
-        n_calls = device.n_calls
-        device.fail_at(n, stay=stay)
-        try:
-            copy_everything(SAMPLES[name], tensor)
-        except (ad.DeviceError, ad.ExchangeError, MemoryError):
-            n_failed += 1
-        finally:
-            device.fail_at(0)
-        if device.n_calls - n_calls < n:
-            break
-    else:
-        pytest.fail("it never got through")
+    n_failed = fail_every_call(
+        partial(device.fail_at, stay=stay),
+        lambda: device.n_calls,
+        lambda: copy_everything(SAMPLES[name], tensor),
+    )
     assert n_failed > 10
     gc.collect()
     # Abandoned releases are tried once more.

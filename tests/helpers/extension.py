@@ -27,8 +27,9 @@ def build(source, language="c", flags=FLAGS, more=()):
     source = Path(source)
     options = ["-O2", "-g", "-fPIC", "-shared", *more]
     arguments = [*command(language, flags), *options, str(source)]
-    header = Path(arrowdev.get_include(), "arrowdev.h")
-    content = repr(arguments).encode() + source.read_bytes() + header.read_bytes()
+    headers = sorted(Path(arrowdev.get_include()).glob("*.h"))
+    files = [source, *headers]
+    content = repr(arguments).encode() + b"".join(path.read_bytes() for path in files)
     key = hashlib.sha256(content).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"arrowdev-tests-{os.getuid()}" / f"extension-{key}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -445,6 +445,17 @@ last_error(void)
     return text != NULL ? text : "";
 }
 
+/* --- backends of others -------------------------------------------------- */
+
+static int
+register_backend(int32_t device_type, const arrowdev_backend *backend)
+{
+    ad_state *state = enter(backend, backend);
+    return state != NULL
+               ? ad_register_backend(state, device_type, backend, false)
+               : -1;
+}
+
 /* --- the table ----------------------------------------------------------- */
 
 static const ArrowDevAPI table = {
@@ -459,6 +470,7 @@ static const ArrowDevAPI table = {
     .into = into,
     .stream_wait = stream_wait,
     .last_error = last_error,
+    .register_backend = register_backend,
 };
 
 int

@@ -512,6 +512,34 @@ PyMethodDef ad_module_functions[] = {
      "Examples\n--------\n"
      ">>> ad.devices()[0]\n"
      "arrowdev.device(\"cpu\")"},
+    {"register_backend", ad_function_register_backend, METH_O,
+     "register_backend(capsule, /)\n--\n\n"
+     "Register the runtime of a device type that arrowdev does not know: a\n"
+     "capsule \"arrowdev_backend\", as ArrowDev_BackendCapsule() of arrowdev.h\n"
+     "makes it. Once for a type, and before memory of it is used. Installed\n"
+     "packages have entry points of the group \"arrowdev.backends\" instead.\n\n"
+     "Parameters\n----------\n"
+     "capsule : capsule\n"
+     "    The table of the functions, and the number of the type.\n\n"
+     "Returns\n-------\nNone\n\n"
+     "Raises\n------\n"
+     "TypeError\n"
+     "    Not such a capsule.\n"
+     "ValueError\n"
+     "    A table that this version cannot use. That its functions are valid\n"
+     "    cannot be checked.\n"
+     "ExchangeError\n"
+     "    The type has a backend, or there is no such type.\n\n"
+     "Examples\n--------\n"
+     ">>> ad.register_backend(\"vulkan\")\n"
+     "Traceback (most recent call last):\n"
+     "    ...\n"
+     "TypeError: capsule must be a capsule \"arrowdev_backend\", as "
+     "ArrowDev_BackendCapsule() makes it, not str"},
+    {"_offer_backend", ad_function_offer_backend, METH_VARARGS,
+     "_offer_backend(capsule, device_type, /)\n--\n\n"
+     "register_backend() for what an entry point of this type gives; may be\n"
+     "called again. For _backends.py."},
     {"_warn_if_readonly", AD_METHOD(ad_function_warn_if_readonly),
      "_warn_if_readonly(tensor, result, /)\n--\n\n"
      "Warn that `result` is writable although the memory of `tensor` was\n"

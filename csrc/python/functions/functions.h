@@ -12,6 +12,7 @@
 
 #include "model/array.h"
 #include "bridge/bridge.h"
+#include "device/foreign.h"
 #include "protocol/protocol.h"
 #include "support/args.h"
 #include "support/objects.h"
@@ -56,6 +57,18 @@ PyObject *ad_scalar(PyObject *self);
 PyObject *ad_function_device(PyObject *module, PyObject *value);
 PyObject *ad_function_devices(PyObject *module, PyObject *ignored);
 PyObject *ad_function_runtimes(PyObject *module, PyObject *ignored);
+
+/* --- backends of others -------------------------------------------------- */
+
+/* Register the table, see device/foreign.h. Returns 0, or -1 with an
+ * exception. */
+int ad_register_backend(ad_state *state, int32_t device_type,
+                        const arrowdev_backend *table, bool again);
+PyObject *ad_function_register_backend(PyObject *module, PyObject *capsule);
+PyObject *ad_function_offer_backend(PyObject *module, PyObject *args);
+
+/* Let the registry search the entry points of installed packages. */
+void ad_register_backend_init(void);
 
 /* --- pickles ------------------------------------------------------------- */
 
