@@ -59,6 +59,10 @@ class Writer:
         self.pids: dict[str, int] = {HOST: 0}
         self.tids: dict[Row, int] = {}
         self.n_flows = 0
+        # Where an event was recorded last, and memory was handed out: (row, time).
+        self.recorded: dict[int, tuple[Row, int]] = {}
+        self.handed_out: dict[int, tuple[Row, int]] = {}
+        self.pending: set[int] = set()  # events that were not seen complete
 
     def place(self, row: Row, ns: int) -> dict[str, Any]:
         pid = self.pids.setdefault(row[0], len(self.pids))
@@ -85,6 +89,12 @@ class Writer:
         common = {"name": category, "cat": category, "id": self.n_flows}
         self.events.append({"ph": "s", **common, **self.place(from_row, start)})
         self.events.append({"ph": "f", "bp": "e", **common, **self.place(to_row, end)})
+
+    def wait(self, event: dict[str, Any], row: Row) -> None:
+        """The arrow to a wait from where its event was recorded."""
+        if event["event"] in self.recorded:
+            source, start = self.recorded[event["event"]]
+            self.flow("event", source, start, row, max(start, event["start"]))
 
     def metadata(self) -> list[dict[str, Any]]:
         names: dict[object, str] = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -146,6 +156,7 @@ def add_wait(writer: Writer, event: dict[str, Any]) -> None:
         event["end"],
         known(device=event["device"], why=event["why"], line=line_of(event)),
     )
+    writer.wait(event, host_row(event))
 
 
 def add_refusal(writer: Writer, event: dict[str, Any]) -> None:
@@ -158,7 +169,110 @@ def add_refusal(writer: Writer, event: dict[str, Any]) -> None:
     )
 
 
+FUNCTIONS = {"array", "tensor", "array_stream", "record_batch", "convert", "into"}
+
+
+def add_exchange(writer: Writer, event: dict[str, Any]) -> None:
+    """An import, an export or a conversion."""
+    kind = event["kind"]
+    protocol = event["name"]
+    ends = {
+        name: cls and class_name(cls)
+        for name, cls in (("from", event["from"]), ("to", event["to"]))
+    }
+    label = {
+        "import": f"import {ends['from'] or 'a batch'}",
+        "export": f"export {protocol}",
+        "convert": f"convert to {ends['to']}" if ends["to"] else protocol,
+    }[kind]
+    ends["to"] = ends["to"] or library_of(event["consumer"])
+    args = known(
+        **ends,
+        protocol=None if protocol in FUNCTIONS else protocol,
+        type=event["type"],
+        shape=event["shape"],
+        bytes=event["bytes"] or None,
+        address=hex(event["address"]) if event["address"] else None,
+        device=event["device"],
+        allocation=event["memory"] or None,
+        line=line_of(event),
+        failed=None if event["is_done"] else True,
+    )
+    writer.slice(host_row(event), label, kind, event["start"], event["end"], args)
+    if event["memory"]:
+        writer.handed_out[event["memory"]] = (host_row(event), event["start"])
+
+
+def add_release(writer: Writer, event: dict[str, Any]) -> None:
+    writer.slice(
+        host_row(event),
+        f"release of {event['name']} memory",
+        "release",
+        event["start"],
+        event["end"],
+        known(allocation=event["memory"]),
+    )
+    if event["memory"] in writer.handed_out:
+        row, start = writer.handed_out.pop(event["memory"])
+        writer.flow("memory", row, start, host_row(event), event["start"])
+
+
+def name_of_stream(handle: int) -> str:
+    """The row of a stream. These handles are default streams, or the only queue."""
+    names = {0: "default stream", 1: "legacy default stream", 2: "per-thread default stream"}
+    return names.get(handle, f"stream {handle:#x}")
+
+
+def device_row(event: dict[str, Any]) -> Row:
+    return (event["device"], name_of_stream(event["stream"]))
+
+
+def add_stream_wait(writer: Writer, event: dict[str, Any]) -> None:
+    args = known(device=event["device"], stream=name_of_stream(event["stream"]))
+    row = device_row(event)
+    writer.slice(row, "wait for an event", "wait", event["start"], event["end"], args)
+    writer.wait(event, row)
+
+
+def add_event_recorded(writer: Writer, event: dict[str, Any]) -> None:
+    row = device_row(event)
+    args = known(device=event["device"], stream=row[1], event=hex(event["event"]))
+    writer.instant(row, "event recorded", "event", event["start"], args)
+    writer.recorded[event["event"]] = (row, event["start"])
+    writer.pending.add(event["event"])
+
+
+def add_complete(writer: Writer, event: dict[str, Any]) -> None:
+    """An event is seen complete once, on the row where it was recorded."""
+    handle = event["event"]
+    if handle not in writer.pending:
+        return
+    writer.pending.remove(handle)
+    row, start = writer.recorded[handle]
+    time = max(event["start"], start)
+    writer.instant(row, "event complete", "event", time, known(event=hex(handle)))
+
+
+def add_deferred(writer: Writer, event: dict[str, Any]) -> None:
+    writer.slice(
+        (event["device"], "deferred releases"),
+        "deferred release",
+        "deferred release",
+        event["start"],
+        event["end"],
+        known(device=event["device"]),
+    )
+
+
 KINDS = {
+    "stream wait": add_stream_wait,
+    "event recorded": add_event_recorded,
+    "event complete": add_complete,
+    "deferred release": add_deferred,
+    "import": add_exchange,
+    "export": add_exchange,
+    "convert": add_exchange,
+    "release": add_release,
     "copy": add_copy,
     "wait": add_wait,
     "refusal": add_refusal,

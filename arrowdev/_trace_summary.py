@@ -78,6 +78,59 @@ def _waits(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: -row["ns"])
 
 
+def _exchanges(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each pair of ends. What is done inside of another exchange is a part of it."""
+    from arrowdev._trace_events import class_name, library_of
+
+    groups: dict[tuple[str | None, str | None], list[tuple[dict[str, Any], bool]]] = defaultdict(
+        list
+    )
+    for ring in _by(events, "ring").values():
+        outer: dict[str, Any] | None = None
+        copies = [event for event in ring if event["kind"] == "copy"]
+        for event in sorted(ring, key=lambda event: (event["start"], -event["end"])):
+            if event["kind"] not in ("import", "export", "convert") or not event["is_done"]:
+                continue
+            if outer is not None and event["end"] <= outer["end"]:
+                continue
+            outer = event
+            ends = [cls and class_name(cls) for cls in (event["from"], event["to"])]
+            ends[1] = ends[1] or library_of(event["consumer"])
+            is_copied = any(
+                event["start"] <= copy["start"] and copy["end"] <= event["end"] for copy in copies
+            )
+            groups[ends[0], ends[1]].append((event, is_copied))
+    found = [
+        {
+            "from": source,
+            "to": target,
+            "count": len(group),
+            "zero_copy": sum(not is_copied for _, is_copied in group),
+            "bytes": sum(event["bytes"] for event, _ in group),
+            "ns": sum(event["end"] - event["start"] for event, _ in group),
+        }
+        for (source, target), group in groups.items()
+    ]
+    return sorted(found, key=lambda row: -row["count"])
+
+
+def _alive(kinds: dict[tuple[Any, ...], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Imported memory that was not released, by the library that it came from."""
+    from arrowdev._trace_events import class_name
+
+    released = {event["memory"] for event in kinds.get(("release",), [])}
+    alive: dict[str, list[int]] = defaultdict(list)
+    for event in kinds.get(("import",), []):
+        if event["memory"] and event["memory"] not in released:
+            source = class_name(event["from"]) if event["from"] else "a stream"
+            alive[source.partition(".")[0]].append(event["bytes"])
+    found = [
+        {"library": name, "count": len(sizes), "bytes": sum(sizes)}
+        for name, sizes in alive.items()
+    ]
+    return sorted(found, key=lambda row: -row["bytes"])
+
+
 def _advice(summary: dict[str, Any]) -> list[str]:
     advice = []
     for row in summary["copies"]:
@@ -98,9 +151,11 @@ def summary(events: list[dict[str, Any]], dropped: int, ns: int) -> dict[str, An
     kinds = _by(events, "kind")
     result: dict[str, Any] = {
         "ns": ns,
+        "exchanges": _exchanges(events),
         "copies": _copies(kinds.get(("copy",), [])),
         "waits": _waits(kinds.get(("wait",), [])),
         "refusals": len(kinds.get(("refusal",), [])),
+        "alive": _alive(kinds),
         "dropped": dropped,
     }
     result["advice"] = _advice(result)
@@ -109,6 +164,11 @@ def summary(events: list[dict[str, Any]], dropped: int, ns: int) -> dict[str, An
 
 def text(summary: dict[str, Any]) -> str:
     lines = [f"arrowdev: a trace of {seconds(summary['ns'])}"]
+    for row in summary["exchanges"]:
+        lines.append(
+            f"  {row['from'] or 'a stream'} -> {row['to'] or 'a consumer'}: {row['count']:,}, "
+            f"{row['zero_copy']:,} of them without a copy"
+        )
     for row in summary["copies"]:
         lines.append(
             f"  {times(row['count'], 'copy')} of {size(row['bytes'])}, {row['device']} -> "
@@ -121,6 +181,11 @@ def text(summary: dict[str, Any]) -> str:
         )
     if summary["refusals"]:
         lines.append(f"  {times(summary['refusals'], 'refusal')}")
+    for row in summary["alive"]:
+        lines.append(
+            f"  alive at the end: {size(row['bytes'])} of {row['library']}, "
+            f"in {times(row['count'], 'import')}"
+        )
     if summary["dropped"]:
         lines.append(
             f"  {times(summary['dropped'], 'event')} dropped: the rings were full, see events="

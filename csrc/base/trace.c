@@ -284,14 +284,30 @@ ad_trace_copy(int64_t nbytes, ad_device from, ad_device to, const char *why,
 }
 
 void
-ad_trace_wait(ad_device device, const char *why, int64_t start)
+ad_trace_wait(ad_device device, const void *handle, const char *why,
+              int64_t start)
 {
     ad_trace_event event = {
         .kind = AD_TRACE_WAIT,
         .start = start,
         .device = device,
+        .event = handle,
     };
     add_with_line(&event, why);
+}
+
+void
+ad_trace_deferred(ad_device device, int64_t start)
+{
+    const ad_trace_event event = {
+        .kind = AD_TRACE_DEFERRED,
+        .trace = ad_trace_number(),
+        .start = start,
+        .end = ad_now(),
+        .device = device,
+        .ndim = -1,
+    };
+    ad_trace_add(&event);
 }
 
 void

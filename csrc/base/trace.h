@@ -98,8 +98,11 @@ extern void (*_Atomic ad_trace_add_with_line)(ad_trace_event *event);
 __attribute__((cold)) void ad_trace_copy(int64_t nbytes, ad_device from,
                                          ad_device to, const char *why,
                                          int64_t start);
-__attribute__((cold)) void ad_trace_wait(ad_device device, const char *why,
-                                         int64_t start);
+__attribute__((cold)) void ad_trace_wait(ad_device device, const void *event,
+                                         const char *why, int64_t start);
+/* Memory that waited since `start` to be released. */
+__attribute__((cold)) void ad_trace_deferred(ad_device device, int64_t start);
+
 __attribute__((cold)) void ad_trace_refusal(const char *reason,
                                             const char *text);
 

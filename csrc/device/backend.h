@@ -502,6 +502,15 @@ void ad_backend_retry(int32_t device_type);
  * last. Searches for all that can be found. *n is their number. */
 const struct ad_backend *const *ad_backends(size_t *n);
 
+/* While a trace is on, the slots for events add what they do to it
+ * (device/traced.c), also those of a backend that is registered meanwhile. */
+void ad_backends_trace(bool on);
+/* The backend of a type as it is without a trace. Never NULL. */
+const struct ad_backend *ad_backend_untraced(int32_t device_type);
+/* For registry.c: sets the slots of `backend`. */
+void ad_backend_set_traced(struct ad_backend *backend,
+                           const struct ad_backend *untraced, bool on);
+
 /* Fail with AD_ERR_DEVICE: "cuEventRecord on cuda:0 failed: CUDA_ERROR_X
  * (400)". `call` is the function that failed, `name` the runtime's name of the
  * code. */

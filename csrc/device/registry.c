@@ -274,9 +274,10 @@ typedef struct entry {
     atomic_int state;
     bool has_events;
     const struct ad_backend *source;
-    struct ad_backend backend; /* with its defaults filled in */
-    ad_mutex lock;             /* held while loading */
-    ad_error error;            /* valid when FAILED, guarded by the lock */
+    struct ad_backend backend;  /* with its defaults filled in */
+    struct ad_backend untraced; /* the same without device/traced.c */
+    ad_mutex lock;              /* held while loading */
+    ad_error error;             /* valid when FAILED, guarded by the lock */
 } entry;
 
 /* A device type has one backend, so there are no more of them than types. */
@@ -290,6 +291,7 @@ static struct ad_backend absent; /* the stand-in */
 static entry *_Atomic by_type[AD_N_DEVICE_TYPES];
 const struct ad_backend *_Atomic ad_backends_in_use[AD_N_DEVICE_TYPES];
 static atomic_bool is_built;
+static bool is_traced; /* with the lock `adding` */
 
 /* Runs in the child, on its only thread. A lock that another thread of the
  * parent held would stay locked forever, so the locks are initialised
@@ -325,6 +327,8 @@ add_entry(const struct ad_backend *source)
     e->source = source;
     e->backend = *source;
     fill_slots(&e->backend);
+    e->untraced = e->backend;
+    ad_backend_set_traced(&e->backend, &e->untraced, is_traced);
     ad_mutex_init(&e->lock);
     listed[i] = &e->backend;
     for (const int32_t *t = source->device_types; *t != 0; t++) {
@@ -394,6 +398,25 @@ ad_backend_find_events(int32_t device_type)
 {
     const entry *e = find(device_type);
     return e != NULL && e->has_events;
+}
+
+const struct ad_backend *
+ad_backend_untraced(int32_t device_type)
+{
+    const entry *e = find(device_type);
+    return e != NULL ? &e->untraced : &absent;
+}
+
+void
+ad_backends_trace(bool on)
+{
+    build_once(); /* not with the lock */
+    ad_mutex_lock(&adding);
+    is_traced = on;
+    for (size_t i = 0; i < atomic_load(&n_entries); i++) {
+        ad_backend_set_traced(&entries[i].backend, &entries[i].untraced, on);
+    }
+    ad_mutex_unlock(&adding);
 }
 
 const struct ad_backend *const *

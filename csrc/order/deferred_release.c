@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "base/process.h"
+#include "base/trace.h"
 #include "base/wait.h"
 #include "base/thread_local.h"
 #include "order/streams.h"
@@ -35,6 +37,7 @@ typedef struct entry {
     bool is_ready;    /* nothing is waited for but another thread */
     bool is_late;     /* syncs[0] is to be recorded on the stream, once it is
                          not being captured */
+    int64_t since;    /* of ad_log_start() */
     size_t n;         /* 0: is_ready, or the context has to be idle */
     ad_sync *syncs[];
 } entry;
@@ -444,6 +447,9 @@ drain_outside_calls(size_t max, const ad_device *device, mode how,
             progress = true;
             atomic_fetch_sub(&n_deferred, is_polled(e) ? 1 : 0);
             release(e->owner, e->syncs, e->is_late ? 0 : e->n);
+            if (e->since != 0) {
+                ad_trace_deferred(e->on.context.device, e->since);
+            }
             ad_owner_unref(e->on.keep);
         }
         /* A release or a signal handler forked, and this is the child. All
@@ -651,7 +657,10 @@ new_entry(ad_owner *owner, ad_context context, size_t n)
     (void)ad_process_add_child_hook(&child_hook);
     entry *e = malloc(sizeof(*e) + n * sizeof(e->syncs[0]));
     if (e != NULL) {
-        *e = (entry){.owner = owner, .on.context = context, .n = n};
+        *e = (entry){.owner = owner,
+                     .on.context = context,
+                     .since = ad_log_start(),
+                     .n = n};
     }
     return e;
 }

@@ -411,8 +411,8 @@ ad_sync_query_soon(ad_sync *sync, bool *out, ad_error *err)
 }
 
 static __attribute__((cold, noinline)) ad_status
-wait_and_log(const ad_sync *sync, const ad_wait *wait, const char *operation,
-             ad_error *err)
+wait_and_log(const ad_sync *sync, ad_event event, const ad_wait *wait,
+             const char *operation, ad_error *err)
 {
     char name[AD_DEVICE_NAME_SIZE];
     ad_log("wait: the host waits for work on %s, for %s",
@@ -420,7 +420,8 @@ wait_and_log(const ad_sync *sync, const ad_wait *wait, const char *operation,
     int64_t start = ad_log_start();
     ad_status status = ad_wait_interruptible(wait, err);
     if (start != 0) {
-        ad_trace_wait(sync->on.context.device, operation, start);
+        ad_trace_wait(sync->on.context.device, (const void *)event.handle,
+                      operation, start);
     }
     return status;
 }
@@ -455,9 +456,9 @@ ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
         on.backend->event_query(sync->on.context, on.event, &is_done, err));
     if (!is_done) {
         const ad_wait wait = wait_for(sync, on.backend);
-        AD_RETURN_IF_ERR(ad_log_is_on()
-                             ? wait_and_log(sync, &wait, operation, err)
-                             : ad_wait_interruptible(&wait, err));
+        AD_RETURN_IF_ERR(ad_log_is_on() ? wait_and_log(sync, on.event, &wait,
+                                                       operation, err)
+                                        : ad_wait_interruptible(&wait, err));
     }
     set_done(sync);
     return AD_OK;

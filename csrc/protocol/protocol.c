@@ -14,6 +14,12 @@ const ad_protocol *const ad_protocols[AD_N_PROTOCOLS] = {
 #undef AD_PROTOCOL
 };
 
+const ad_protocol *ad_imports[AD_N_PROTOCOLS] = {
+#define AD_PROTOCOL(tag) &ad_protocol_##tag,
+#include "protocol/protocols.def"
+#undef AD_PROTOCOL
+};
+
 /* --- protocols of a type ------------------------------------------------- */
 
 /* Whether the type has this attribute; its metaclass is not considered. */
@@ -669,7 +675,7 @@ check_tensor(search *s, const ad_protocol *protocol)
 static inline int
 try_protocol(search *s, int index)
 {
-    const ad_protocol *protocol = ad_protocols[index];
+    const ad_protocol *protocol = ad_imports[index];
     switch (protocol->import(protocol, s->state, s->object, s->slot,
                              s->request, s->out)) {
         case AD_IMPORT_DONE:

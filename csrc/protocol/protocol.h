@@ -123,6 +123,10 @@ enum {
 /* All protocols, in order of preference. */
 extern const ad_protocol *const ad_protocols[AD_N_PROTOCOLS];
 
+/* Those that ad_import() tries: the same, or, while a trace is on, copies with
+ * another `import` (python/functions/trace_points.c). */
+extern const ad_protocol *ad_imports[AD_N_PROTOCOLS];
+
 /* --- dispatch (protocol.c) ----------------------------------------------- */
 
 /* Every protocol. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/trace.h"
+#include "python/functions/trace_points.h"
 #include "support/compat.h"
 #include "support/py_call.h"
 #include "support/waiting.h"
@@ -88,8 +89,8 @@ find_line(ad_trace_event *event)
 static ad_interpreter *_Atomic traced;
 
 /* Adds the event with the line, if this thread can tell it. */
-static void
-add(ad_trace_event *event)
+void
+ad_trace_add_python(ad_trace_event *event)
 {
     if (!ad_py_has_gil() || ad_py_is_finalizing() ||
         ad_interpreter_here() != atomic_load(&traced)) {
@@ -136,11 +137,17 @@ add_folder(PyObject *path)
 }
 
 PyObject *
-ad_function_trace_start(PyObject *Py_UNUSED(module), PyObject *args)
+ad_function_trace_start(PyObject *module, PyObject *args)
 {
     Py_ssize_t capacity;
     PyObject *paths;
     if (!PyArg_ParseTuple(args, "nO!", &capacity, &PyTuple_Type, &paths)) {
+        return NULL;
+    }
+    if (ad_trace_is_on()) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "a trace is on already, in another interpreter, and a "
+                        "process has one at a time");
         return NULL;
     }
     for (Py_ssize_t i = 0; n_folders < (size_t)PyTuple_GET_SIZE(paths) &&
@@ -151,7 +158,10 @@ ad_function_trace_start(PyObject *Py_UNUSED(module), PyObject *args)
         }
     }
     atomic_store(&traced, ad_interpreter_here());
-    atomic_store(&ad_trace_add_with_line, add);
+    atomic_store(&ad_trace_add_with_line, ad_trace_add_python);
+    if (ad_trace_points_set(module, true) < 0) {
+        return NULL;
+    }
     ad_trace_start((size_t)capacity);
     Py_RETURN_NONE;
 }
@@ -249,10 +259,12 @@ drop_object(void *Py_UNUSED(data), void *object)
 }
 
 PyObject *
-ad_function_trace_stop(PyObject *Py_UNUSED(module),
-                       PyObject *Py_UNUSED(ignored))
+ad_function_trace_stop(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     ad_trace_stop();
+    if (ad_trace_points_set(module, false) < 0) {
+        return NULL;
+    }
     PyObject *events = PyList_New(0);
     if (events == NULL) {
         return NULL;

@@ -577,7 +577,7 @@ static PyMethodDef host_stream_method = {
     "waits for each batch."};
 
 static PyObject *
-get_host_stream(PyObject *object, void *Py_UNUSED(closure))
+get_host_stream(PyObject *object, void *closure)
 {
     ad_device device = {((ad_array_stream_object *)object)->device_type, -1};
     if (!ad_host_accessible(device)) {
@@ -589,7 +589,7 @@ get_host_stream(PyObject *object, void *Py_UNUSED(closure))
                      ad_device_format(device, name));
         return NULL;
     }
-    return PyCFunction_New(&host_stream_method, object);
+    return PyCFunction_New(closure, object);
 }
 
 static PyObject *
@@ -780,7 +780,7 @@ static PyGetSetDef stream_getset[] = {
     {"__arrow_c_stream__", get_host_stream, NULL,
      "Method that hands the stream over as a capsule \"arrow_array_stream\"; "
      "AttributeError if the host cannot read the memory.",
-     NULL},
+     &host_stream_method},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
