@@ -6,9 +6,9 @@ from pathlib import Path
 EXTENSIONS = Path(__file__).parent / "extensions"
 sys.path.insert(0, str(EXTENSIONS))
 
-from reference import link_of_source
+from reference import link_of_source  # noqa: E402
 
-import arrowdev
+import arrowdev  # noqa: E402
 
 project = "arrowdev"
 author = "the arrowdev authors"
