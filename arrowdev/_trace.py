@@ -93,6 +93,8 @@ class trace:
     ----------
     file : str or path, optional
         Where the trace is written. None: nowhere; `data` and `summary()` have it.
+    html : str or path, optional
+        Where the timeline is written as one HTML page that needs no network.
     events : int
         How many events each thread keeps. The oldest ones are dropped.
 
@@ -116,10 +118,17 @@ class trace:
     0
     """
 
-    def __init__(self, file: str | PathLike[str] | None = None, *, events: int = 1 << 16) -> None:
+    def __init__(
+        self,
+        file: str | PathLike[str] | None = None,
+        *,
+        html: str | PathLike[str] | None = None,
+        events: int = 1 << 16,
+    ) -> None:
         if events <= 0:
             raise ValueError(f"a trace keeps a positive number of events, not {events}")
         self.file = None if file is None else os.path.abspath(file)
+        self.html = None if html is None else os.path.abspath(html)
         self.data: dict[str, Any] = {}
         self.recorder = Recorder(events)
         self._events = events
@@ -164,6 +173,8 @@ class trace:
         self.data = _trace_events.chrome(events, dropped, self.recorder, self._start, end)
         if self.file is not None:
             _trace_events.write(self.data, self.file)
+        if self.html is not None:
+            _trace_events.write_page(self.data, self.html)
 
     def summary(self) -> str:
         """What was exchanged, copied and waited for, and what would help."""

@@ -228,8 +228,8 @@ def device_row(event: dict[str, Any]) -> Row:
 
 
 def add_stream_wait(writer: Writer, event: dict[str, Any]) -> None:
-    args = known(device=event["device"], stream=name_of_stream(event["stream"]))
     row = device_row(event)
+    args = known(device=event["device"], stream=row[1], why=event["why"], line=line_of(event))
     writer.slice(row, "wait for an event", "wait", event["start"], event["end"], args)
     writer.wait(event, row)
 
@@ -304,6 +304,13 @@ def chrome(
             "summary": _trace_summary.summary(events, dropped, end - start),
         },
     }
+
+
+def write_page(data: dict[str, Any], file: str) -> None:
+    from arrowdev._cli import trace_page
+
+    with open(file, "w", encoding="utf-8") as out:
+        out.write(trace_page.page(data))
 
 
 def write(data: dict[str, Any], file: str) -> None:

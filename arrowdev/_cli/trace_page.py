@@ -53,7 +53,7 @@ def _title(trace):
     return " ".join(["Trace of", *words]) if words else "Trace of exchanges"
 
 
-def page(trace):
+def page(trace: dict) -> str:
     """Return the HTML page of a trace: a dictionary in Chrome's trace event format."""
     scripts = "\n".join(f"<script>\n{_file(name)}</script>" for name in _SCRIPTS)
     data = f'<script id="trace" type="application/json">{_data(trace)}</script>'

@@ -29,6 +29,7 @@ static atomic_uint number;
 static atomic_size_t capacity_now;
 static atomic_uint_least64_t n_lost; /* for want of memory */
 static AD_THREAD_LOCAL ad_trace_ring *mine;
+static AD_THREAD_LOCAL const char *why_next;
 static ad_thread_key at_thread_end;
 static ad_once once = AD_ONCE_INIT;
 static bool has_key;
@@ -294,6 +295,24 @@ ad_trace_wait(ad_device device, const void *handle, const char *why,
         .event = handle,
     };
     add_with_line(&event, why);
+}
+
+void
+ad_trace_set_why(const char *why)
+{
+    why_next = why;
+}
+
+/* Without a reason the wait is that of a release, or of a copy's stream, and may
+ * be between begin_calls() and end_calls(): no line is looked for. */
+void
+ad_trace_add_stream_wait(ad_trace_event *event)
+{
+    if (why_next != NULL) {
+        add_with_line(event, why_next);
+    } else {
+        ad_trace_add(event);
+    }
 }
 
 void

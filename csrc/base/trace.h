@@ -100,6 +100,10 @@ __attribute__((cold)) void ad_trace_copy(int64_t nbytes, ad_device from,
                                          int64_t start);
 __attribute__((cold)) void ad_trace_wait(ad_device device, const void *event,
                                          const char *why, int64_t start);
+/* A wait of a stream, which the backend's slot adds (device/traced.c), has the
+ * reason that this thread has set around it; NULL: none, and no line. */
+__attribute__((cold)) void ad_trace_set_why(const char *why);
+void ad_trace_add_stream_wait(ad_trace_event *event);
 /* Memory that waited since `start` to be released. */
 __attribute__((cold)) void ad_trace_deferred(ad_device device, int64_t start);
 

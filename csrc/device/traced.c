@@ -11,11 +11,11 @@ of(ad_context context)
     return ad_backend_untraced(context.device.type);
 }
 
-static void
-add(ad_trace_kind kind, ad_context context, ad_stream stream, ad_event event,
-    int64_t start)
+static ad_trace_event
+new_event(ad_trace_kind kind, ad_context context, ad_stream stream,
+          ad_event event, int64_t start)
 {
-    const ad_trace_event entry = {
+    return (ad_trace_event){
         .kind = kind,
         .trace = ad_trace_number(),
         .start = start,
@@ -25,6 +25,14 @@ add(ad_trace_kind kind, ad_context context, ad_stream stream, ad_event event,
         .event = (const void *)event.handle,
         .ndim = -1,
     };
+}
+
+static void
+add(ad_trace_kind kind, ad_context context, ad_stream stream, ad_event event,
+    int64_t start)
+{
+    const ad_trace_event entry =
+        new_event(kind, context, stream, event, start);
     ad_trace_add(&entry);
 }
 
@@ -72,7 +80,22 @@ stream_wait(ad_context context, ad_stream stream, ad_event event,
 {
     int64_t start = ad_now();
     AD_RETURN_IF_ERR(of(context)->stream_wait(context, stream, event, err));
-    add(AD_TRACE_STREAM_WAIT, context, stream, event, start);
+    ad_trace_event entry =
+        new_event(AD_TRACE_STREAM_WAIT, context, stream, event, start);
+    ad_trace_add_stream_wait(&entry);
+    return AD_OK;
+}
+
+static ad_status
+stream_wait_in(ad_context context, ad_stream stream, ad_event event,
+               ad_context where, ad_error *err)
+{
+    int64_t start = ad_now();
+    AD_RETURN_IF_ERR(
+        of(context)->stream_wait_in(context, stream, event, where, err));
+    ad_trace_event entry =
+        new_event(AD_TRACE_STREAM_WAIT, context, stream, event, start);
+    ad_trace_add_stream_wait(&entry);
     return AD_OK;
 }
 
@@ -107,6 +130,7 @@ ad_backend_set_traced(struct ad_backend *backend,
     SET(copy_with_event, copy_with_event);
     SET(launch_with_event, launch_with_event);
     SET(stream_wait, stream_wait);
+    SET(stream_wait_in, stream_wait_in);
     SET(event_query, query);
     SET(event_synchronize, synchronize);
 }

@@ -426,22 +426,6 @@ wait_and_log(const ad_sync *sync, ad_event event, const ad_wait *wait,
     return status;
 }
 
-/* A release, which passes no `err`, may be between begin_calls() and
- * end_calls(): it is not reported. */
-static __attribute__((cold, noinline)) void
-log_stream_wait(const ad_sync *sync, const ad_stream_ref *on,
-                const char *operation, const ad_error *err)
-{
-    char name[AD_DEVICE_NAME_SIZE];
-    char other[AD_DEVICE_NAME_SIZE];
-    if (err != NULL) {
-        ad_log("wait: stream 0x%" PRIxPTR " of %s waits for an event of %s, "
-               "for %s; the host does not wait",
-               on->stream.handle, ad_device_format(on->context.device, name),
-               ad_device_format(sync->on.context.device, other), operation);
-    }
-}
-
 ad_status
 ad_sync_wait(ad_sync *sync, const char *operation, ad_error *err)
 {
@@ -536,6 +520,37 @@ follows(const ad_sync *sync, const struct ad_backend *backend,
            (backend->capabilities & AD_CAP_IN_ORDER) != 0;
 }
 
+static inline ad_status
+wait_on(const ad_sync *sync, const subject *of, const ad_stream_ref *on,
+        ad_error *err)
+{
+    if ((of->backend->capabilities & AD_CAP_EVENT_HAS_CONTEXT) != 0) {
+        return of->backend->stream_wait_in(on->context, on->stream, of->event,
+                                           sync->on.context, err);
+    }
+    return of->backend->stream_wait(on->context, on->stream, of->event, err);
+}
+
+/* A release, which passes no `err`, may be between begin_calls() and
+ * end_calls(): its reason is not reported. */
+static __attribute__((cold, noinline)) ad_status
+wait_and_log_on(const ad_sync *sync, const subject *of,
+                const ad_stream_ref *on, const char *operation, ad_error *err)
+{
+    char name[AD_DEVICE_NAME_SIZE];
+    char other[AD_DEVICE_NAME_SIZE];
+    if (err != NULL) {
+        ad_log("wait: stream 0x%" PRIxPTR " of %s waits for an event of %s, "
+               "for %s; the host does not wait",
+               on->stream.handle, ad_device_format(on->context.device, name),
+               ad_device_format(sync->on.context.device, other), operation);
+    }
+    ad_trace_set_why(err != NULL ? operation : NULL);
+    ad_status status = wait_on(sync, of, on, err);
+    ad_trace_set_why(NULL);
+    return status;
+}
+
 static ad_status
 order_resolved(ad_sync *sync, const subject *of, const ad_stream_ref *on,
                const char *operation, ad_error *err)
@@ -548,14 +563,8 @@ order_resolved(ad_sync *sync, const subject *of, const ad_stream_ref *on,
     if (on->kind == AD_REF_DEFAULT) {
         AD_RETURN_IF_ERR(ad_sync_require_no_capture(sync, operation, err));
     }
-    if (ad_log_is_on()) {
-        log_stream_wait(sync, on, operation, err);
-    }
-    if ((of->backend->capabilities & AD_CAP_EVENT_HAS_CONTEXT) != 0) {
-        return of->backend->stream_wait_in(on->context, on->stream, of->event,
-                                           sync->on.context, err);
-    }
-    return of->backend->stream_wait(on->context, on->stream, of->event, err);
+    return ad_log_is_on() ? wait_and_log_on(sync, of, on, operation, err)
+                          : wait_on(sync, of, on, err);
 }
 
 ad_status

@@ -252,6 +252,8 @@ def test_an_arrow_leads_from_the_event_to_the_wait():
     }
     waits = [event for event in slices(t.data, "wait") if event["pid"] != 0]
     assert waits and {names[wait["pid"]] for wait in waits} == {"ext_dev:0"}
+    assert waits[0]["args"]["why"] == "the stream that was named"
+    assert "test_an_arrow_leads" in waits[0]["args"]["line"]
     starts = [event for event in flows(t.data, "event") if event["ph"] == "s"]
     assert starts and all(names[event["pid"]] == "ext_dev:0" for event in starts)
 

@@ -153,6 +153,20 @@ def test_one_trace_at_a_time():
         t.__enter__()
 
 
+def test_the_core_has_one_trace_for_all_interpreters():
+    with ad.trace(), pytest.raises(RuntimeError, match="on already, in another interpreter"):
+        ad._core._trace_start(10, ())
+
+
+def test_the_page_of_a_trace(tmp_path):
+    page = tmp_path / "t.html"
+    with ad.trace(html=page) as t:
+        copy_strided()
+    text = page.read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>") and STRIDES in text
+    assert len(slices(t.data, "copy")) == 1
+
+
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="positive number of events, not 0"):
         ad.trace(events=0)
