@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from distributions import MODULES
 
 import compiler
 
@@ -22,14 +23,6 @@ PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "index"
 VERSION = re.compile(r"^\| version \| ([\w-]+) (\S+) \|$", re.M)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 NEEDS_GPU = {"pylibcudf"}
-# Names that are not those of the distributions.
-MODULES = {
-    "apache-tvm-ffi": "tvm_ffi",
-    "arro3-core": "arro3",
-    "paddlepaddle": "paddle",
-    "pylance": "lance",
-    "tensorflow-cpu": "tensorflow",
-}
 ENDS = {-signal.SIGSEGV: "Segmentation fault", -signal.SIGABRT: "Aborted"}
 
 
