@@ -101,6 +101,7 @@ def examine_in_child(arguments):
     child = os.fork()
     if child == 0:
         os.close(source)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no report
         with os.fdopen(target, "w", encoding="utf-8", buffering=1) as pipe:
             run_child(arguments, pipe)
         sys.stdout.flush()

@@ -73,6 +73,11 @@ def test_command_on_an_object_that_ends_the_program():
     assert done.returncode in (130, -2)
 
 
+def test_what_a_library_prints_is_not_in_the_report():
+    done = command("check", "--json", "(print('hello'), numpy.arange(3))[1]")
+    assert json.loads(done.stdout)["conforms"] and "hello\n" in done.stderr
+
+
 WITHOUT_AN_OBJECT = ["1 +", "no_such_module.x", "object()", "numpy.arange", "1/0"]
 
 
