@@ -1,15 +1,10 @@
 """check_producer and check_consumer: every rule has a fault that they detect, and correct ends
-pass. Their findings in other libraries match docs/conformance.md."""
+pass."""
 
 import asyncio
 import errno
-import functools
 import gc
-import importlib.metadata
-import json
 import re
-import subprocess
-import sys
 from contextlib import nullcontext
 
 import broken_devices as devices
@@ -692,85 +687,9 @@ def test_schema_of_single_use_stream():
     assert "capsule.schema" in report.held
 
 
-# --- other libraries ------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------
 
 PAGE = compiler.ROOT / "docs" / "conformance.md"
-DISTRIBUTIONS = {"arro3": "arro3-core", "tvm_ffi": "apache-tvm-ffi"}
-ROW = re.compile(r"^\| (\w+) ([\w.+]+) \| `([^`]+)` \| (?:`([^`]+)` \| )?(.*) \|$", re.M)
-
-
-def rows(heading):
-    """(library, version, expression, reader, rules) of each row of a table of the page."""
-    return list(read_rows(heading))
-
-
-def read_rows(heading):
-    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
-    section = section.partition("\n## ")[0]
-    for match in ROW.finditer(section):
-        library, version, expression, read, rules = match.groups()
-        found = set(re.findall(r"`([a-z_.]+)`", rules))
-        yield pytest.param(
-            library, version, expression, read, found, id=f"{library}: {expression}"
-        )
-
-
-# One process per library: importing some of them takes seconds, and one may crash.
-CHECK = """
-import json, sys
-from arrowdev import __main__
-from arrowdev._cli import check
-parser = __main__.parser()
-for arguments in json.load(sys.stdin):
-    report, _ = check.examine(parser.parse_args(["check", *arguments]))
-    print(json.dumps(list(report.findings)), flush=True)
-"""
-
-
-@functools.cache
-def findings_of(library):
-    """{(expression, read): ids of the violated rules}"""
-    table = [
-        (row.values[2], row.values[3])
-        for heading in ("Producers", "Consumers")
-        for row in rows(heading)
-        if row.values[0] == library
-    ]
-    jobs = [
-        [expression] if read is None else ["--consumer", expression, "--read", read]
-        for expression, read in table
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK],
-        input=json.dumps(jobs),
-        capture_output=True,
-        text=True,
-        timeout=110,
-        cwd=compiler.ROOT / "tests" / "helpers",
-    )
-    assert done.returncode == 0, done.stderr
-    found = [set(json.loads(line)) for line in done.stdout.splitlines()]
-    return dict(zip(table, found, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("library", "version", "expression", "read", "rules"), rows("Producers") + rows("Consumers")
-)
-def test_peer(library, version, expression, read, rules):
-    pytest.importorskip(library)
-    found = findings_of(library)[expression, read]
-    installed = importlib.metadata.version(DISTRIBUTIONS.get(library, library))
-    if installed.partition("+")[0] == version:
-        assert found == rules
-    else:  # another version has other faults; the page describes this version
-        assert found <= set(RULES)
-
-
-def test_the_page_has_every_peer():
-    libraries = {row.values[0] for heading in ("Producers", "Consumers") for row in rows(heading)}
-    assert libraries >= {
-        "pyarrow", "nanoarrow", "polars", "arro3", "duckdb", "numpy", "torch", "jax", "tvm_ffi",
-    }  # fmt: skip
 
 
 def test_the_page_has_every_rule():
