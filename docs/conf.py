@@ -3,12 +3,11 @@
 import sys
 from pathlib import Path
 
-EXTENSIONS = Path(__file__).parent / "extensions"
-sys.path.insert(0, str(EXTENSIONS))
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
-from reference import link_of_source  # noqa: E402
+from reference import link_of_source
 
-import arrowdev  # noqa: E402
+import arrowdev
 
 project = "arrowdev"
 author = "the arrowdev authors"
@@ -35,7 +34,7 @@ html_title = f"arrowdev {release}"
 html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["arrowdev.css"]
-html_search_scorer = str(EXTENSIONS / "search_scorer.js")
+html_search_scorer = str(Path(__file__).parent / "extensions" / "search_scorer.js")
 html_theme_options = {
     "source_repository": REPOSITORY,
     "source_branch": "main",

@@ -46,6 +46,8 @@ SEARCHES = {
     "devices": "reference/functions.html#arrowdev.devices",
     "pickle": "pickling.html",
 }
+# Anchors of former pages, and where they lead.
+MOVED = {"reference.html#arrowdev.Array.to": "reference/array.html#arrowdev.Array.to"}
 HEIGHT = 1200
 GENERATED = {"genindex", "py-modindex", "search"}  # laid out by Sphinx
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -55,7 +57,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SHELL = """<!doctype html><meta charset="utf-8">
 <style>html, body {{ margin: 0; background: #888 }} iframe {{ border: 0; display: block }}</style>
 <script>
-const jobs = {jobs}, searches = {searches};
+const jobs = {jobs}, searches = {searches}, moved = {moved};
 const found = [];
 
 function name(element) {{
@@ -112,6 +114,19 @@ async function search(query, wanted) {{
     frame.remove();
 }}
 
+async function follow(old, wanted) {{
+    const frame = document.createElement("iframe");
+    frame.src = old;
+    document.body.append(frame);
+    let reached = old;
+    for (let tries = 0; tries < 100 && !reached.endsWith(wanted); tries++) {{
+        await new Promise(done => setTimeout(done, 50));
+        reached = frame.contentWindow.location.href;
+    }}
+    if (!reached.endsWith(wanted)) found.push(["link", old, wanted, `leads to ${{reached}}`]);
+    frame.remove();
+}}
+
 async function main() {{
     for (const job of jobs) {{
         localStorage.setItem("theme", job.theme);
@@ -125,6 +140,7 @@ async function main() {{
         if (jobs.length > 1) frame.remove();
     }}
     for (const [query, wanted] of Object.entries(searches)) await search(query, wanted);
+    for (const [old, wanted] of Object.entries(moved)) await follow(old, wanted);
     document.title = "done";
     const result = document.createElement("pre");
     result.id = "result";
@@ -223,11 +239,14 @@ class Browser:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def run(self, jobs, *options, searches=()):
+    def run(self, jobs, *options, searches=(), moved=()):
         """Chromium on a shell with these jobs; what it prints."""
         path = f"/shell-{len(Handler.shells)}.html"
         Handler.shells[path] = SHELL.format(
-            jobs=json.dumps(jobs), searches=json.dumps(dict(searches)), height=HEIGHT
+            jobs=json.dumps(jobs),
+            searches=json.dumps(dict(searches)),
+            moved=json.dumps(dict(moved)),
+            height=HEIGHT,
         )
         url = f"http://127.0.0.1:{self.server.server_port}{path}"
         with tempfile.TemporaryDirectory() as profile:
@@ -247,7 +266,7 @@ class Browser:
             for width, theme in LAYOUTS
         ]
         options = ("--virtual-time-budget=600000", "--dump-dom")
-        dom = self.run(jobs, *options, searches=SEARCHES)
+        dom = self.run(jobs, *options, searches=SEARCHES, moved=MOVED)
         result = re.search(r'<pre id="result"[^>]*>(.*?)</pre>', dom, re.S)
         if result is None:
             sys.exit("the browser did not come to its end")
