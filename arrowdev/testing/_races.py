@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
 from typing import NamedTuple
 
-from arrowdev import _core
-from arrowdev._trace import _folders
+from arrowdev import _core, _trace
+from arrowdev._trace_events import name_of_stream
 from arrowdev.testing import _device
 
 TYPE_CHECKING = False
@@ -68,7 +69,7 @@ class Lines:
         self._numbers: dict[tuple[str, int, str], int] = {}
         self._places: list[tuple[str, int, str]] = []
         self._is_users: dict[str, bool] = {}
-        self._folders = _folders()
+        self._folders = _trace._folders()
 
     def here(self) -> int:
         """The number of the line that makes this call; 0: there is none."""
@@ -96,41 +97,77 @@ class Lines:
 
 
 class Finder:
-    """The search of one ``with`` block."""
+    """The search of one ``with`` block, and what a trace that is on gets of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, searches: bool) -> None:
+        self.searches = searches
+        self._recorder = _trace.current()
         self._lines = Lines()
         self._n_taken = 0
-        self._unawaited: list[Race] = []
-        _device.races_start(self._lines.here)
+        self._unawaited: list[_Found] = []
+        _device.watch(self._lines.here, searches, self._recorder is not None)
 
     def take(self) -> list[Race]:
         """The races that were found since the last call."""
-        races, self._unawaited = self._unawaited, []
-        while found := _device.races(self._n_taken):
-            self._n_taken += len(found)
-            races += [self._race(one) for one in found]
+        found, self._unawaited = self._unawaited, []
+        races = [self._never_awaited(one) for one in found]
+        while more := _device.races(self._n_taken) if self.searches else []:
+            self._n_taken += len(more)
+            races += [self._race(one) for one in more]
+            found += more
+        if self._recorder is not None:
+            for race, one in zip(races, found, strict=True):
+                self._record_race(self._recorder, race, one[0], one[1])
         return races
 
     def look_for_unawaited(self) -> None:
         """Find copies to the host that nobody has waited for, once for each line."""
-        found = {one[0][4]: one for one in _device.races_unawaited()}
-        self._unawaited = [self._never_awaited(one) for one in found.values()]
+        if self.searches:
+            self._unawaited = [*{one[0][5]: one for one in _device.races_unawaited()}.values()]
 
     def stop(self) -> None:
         """End the search, and say whether it was complete."""
-        _device.races_stop()
-        n_dropped = _device.races_dropped()
+        if self._recorder is not None:
+            self._record_runs(self._recorder)
+        _device.unwatch()
+        n_dropped = _device.races_dropped() if self.searches else 0
         if n_dropped != 0:
             why = f"{n_dropped} accesses were forgotten" if n_dropped > 0 else "no memory was left"
             warnings.warn(
                 f"races on the software device may have been missed: {why}", RuntimeWarning, 4
             )
 
+    # --- a trace ----------------------------------------------------------------------------
+
+    def _record_race(
+        self, recorder: _trace.Recorder, race: Race, first: _Party, second: _Party
+    ) -> None:
+        parties = {"first": race.first._asdict(), "second": race.second._asdict()}
+        args = {"message": race.message, **parties}
+        row, at = _row(first), first[7]
+        if second[7]:
+            recorder.flow("race", row, at, _row(second), second[7])
+            row, at = _row(second), second[7]
+        recorder.instant(row, f"race: {race.kind}", "race", args, at)
+
+    def _record_runs(self, recorder: _trace.Recorder) -> None:
+        n_seen, runs = _device.runs(0)
+        while runs:
+            for name, queue, device, line, nbytes, start, end in runs:
+                row = _row_of(device, queue)
+                args: dict[str, object] = {"device": row[0], "stream": row[1]}
+                if nbytes:
+                    args["bytes"] = nbytes
+                if line:
+                    args["line"] = self._lines.text(line)
+                what = f"{name} {nbytes:,} bytes" if nbytes else name
+                recorder.slice(row, what, "work", start, end, args)
+            n_seen, runs = _device.runs(n_seen)
+
     # --- texts ------------------------------------------------------------------------------
 
     def _access(self, party: _Party) -> Access:
-        access, number, is_own, _, line, _, _ = party
+        access, number, is_own, _, _, line, _, _ = party
         queue = f"arrowdev's queue {number}" if is_own else f"queue {number}"
         return Access(queue if number else "the host", _NOUNS[access], self._lines.text(line))
 
@@ -161,6 +198,16 @@ class Finder:
         message = f"{first.queue} writes {self._memory(found)}, and the host never waits for it"
         kind = "copy to the host that is not waited for"
         return Race(kind, _after(first, message), first, end, 0)
+
+
+def _row_of(device: int, queue: int) -> _trace.Row:
+    return f"ext_dev:{device}", name_of_stream(queue)
+
+
+def _row(party: _Party) -> _trace.Row:
+    """The row of a trace: a queue, or the host, of which one thread stands for all."""
+    _, number, _, device, queue, _, _, _ = party
+    return _row_of(device, queue) if number else ("host", threading.get_ident())
 
 
 def _at(access: Access) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from arrowdev import DeviceError
+from arrowdev import DeviceError, _trace
 from arrowdev.testing import _device
 from arrowdev.testing._engine import (
     KINDS,
@@ -77,9 +77,9 @@ class SoftwareDevice:
         self._process = os.getpid()
         try:
             self.reset()
-            if self._searches:
-                self._finder = Finder()
-                Queue._is_searched = True
+            if self._searches or _trace.current() is not None:
+                self._finder = Finder(self._searches)
+                Queue._is_searched = self._searches
         except BaseException:
             self._forget()
             raise
@@ -217,7 +217,7 @@ class SoftwareDevice:
 
         What this returns is not raised at the end of the block.
         """
-        if self._finder is None:
+        if self._finder is None or not self._finder.searches:
             raise RuntimeError("no races are searched for; use software_device(races=True)")
         return self._finder.take()
 

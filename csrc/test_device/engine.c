@@ -16,6 +16,7 @@
 #include "base/os.h"
 #include "base/process.h"
 #include "test_device/engine_races.h"
+#include "test_device/engine_runs.h"
 
 /* The condition is initialised at the start, since a static initialiser cannot
  * choose its clock. */
@@ -233,6 +234,7 @@ typedef struct op {
     op_kind kind;
     ad_engine_work work;
     void *arg;
+    ad_engine_run run;
     queue_mark *mark;   /* a reference */
     int64_t not_before; /* 0: the delay has not begun */
 } op;
@@ -264,13 +266,21 @@ typedef struct queue {
 
 static AD_LIST(queue *) queues;
 
+/* That of the live queue, or of the last one. */
+static uint64_t
+handle_of_slot(const queue *q)
+{
+    return make_handle(QUEUE_TAG, q->generation, q->index);
+}
+
 /* NULL of a queue that is gone. */
 static ad_order *
 order_locked(queue *q)
 {
-    return q->handle == 0 ? NULL
-                          : ad_races_of_queue_locked(&q->order, q->device,
-                                                     q->tag != NULL, q->place);
+    return q->handle == 0
+               ? NULL
+               : ad_races_of_queue_locked(&q->order, q->handle, q->device,
+                                          q->tag != NULL, q->place);
 }
 
 static queue *
@@ -426,8 +436,13 @@ run_op_locked(queue *q, op *o)
     switch (o->kind) {
         case OP_WORK:
             ad_engine_unlock();
+            o->run.start = now_ns();
             status = work_status(o->work(o->arg));
+            o->run.end = now_ns();
             pthread_mutex_lock(&engine.lock);
+            o->run.queue = handle_of_slot(q);
+            o->run.device = q->device;
+            ad_runs_add_locked(o->run);
             break;
         case OP_MARK:
             complete_mark_locked(o->mark, q->error);
@@ -550,8 +565,10 @@ ad_engine_enqueue_use(uint64_t handle, ad_engine_work work, void *arg,
     uint32_t place = ad_races_here();
     int status = lock_queue(handle, &q);
     if (status == AD_ENGINE_OK) {
-        status =
-            push_locked(q, (op){.kind = OP_WORK, .work = work, .arg = arg});
+        status = push_locked(q, (op){.kind = OP_WORK,
+                                     .work = work,
+                                     .arg = arg,
+                                     .run = ad_runs_of(uses, n, place)});
         if (status == AD_ENGINE_OK) {
             ad_races_work_locked(order_locked(q), uses, n, false, place);
         }

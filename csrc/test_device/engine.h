@@ -313,6 +313,7 @@ typedef struct ad_engine_party {
     int queue;        /* number, from 1; 0: the host */
     bool is_own;      /* of arrowdev, which has numbers of its own */
     int device;       /* of the queue */
+    uint64_t handle;  /* of the queue, which may be gone */
     uint32_t place;   /* of the call */
     uint32_t made_at; /* the place that created the queue */
     int64_t time;     /* of the call, in ns of the monotonic clock */
@@ -332,9 +333,12 @@ typedef struct ad_engine_race {
                              one's queue */
 } ad_engine_race;
 
-/* Begin to search. `place` says who calls, by a number that is its own, and is
- * called without the lock. */
-void ad_engine_races_start(uint32_t (*place)(void));
+/* The place of a caller, by a number that is its own, for races and runs. Called
+ * without the lock. NULL: places are 0. */
+void ad_engine_set_place(uint32_t (*place)(void));
+
+/* Begin to search. */
+void ad_engine_races_start(void);
 /* What was found stays. */
 void ad_engine_races_stop(void);
 
@@ -348,6 +352,28 @@ size_t ad_engine_races_unawaited(ad_engine_race *out, size_t capacity);
 /* Accesses that were forgotten although they may be in a race. SIZE_MAX: the
  * search has ended without memory. */
 size_t ad_engine_races_dropped(void);
+
+/* --- what queues have run ------------------------------------------------- */
+
+typedef struct ad_engine_run {
+    const char
+        *name;      /* static: "copy", "write", "kernel", "release", "work" */
+    uint64_t queue; /* which may be gone */
+    int device;
+    uint32_t place;
+    size_t nbytes;
+    int64_t start; /* ns of the monotonic clock */
+    int64_t end;
+} ad_engine_run;
+
+/* Record the last 65,536 runs of work. OUT_OF_MEMORY: none are recorded. */
+int ad_engine_runs_start(void);
+void ad_engine_runs_stop(void);
+
+/* Copy runs from number `from` on; *next is the number after the last one.
+ * Returns how many. */
+size_t ad_engine_runs(uint64_t from, ad_engine_run *out, size_t capacity,
+                      uint64_t *next);
 
 /* --- failure on demand, log, counters ------------------------------------ */
 

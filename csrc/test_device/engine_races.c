@@ -24,6 +24,7 @@ typedef struct worker {
     bool is_own;
     int number;
     int device;
+    uint64_t handle;
     uint32_t place;
 } worker;
 
@@ -100,7 +101,8 @@ now_ns(void)
 uint32_t
 ad_races_here(void)
 {
-    uint32_t (*place)(void) = is_on() ? atomic_load(&races.place) : NULL;
+    uint32_t (*place)(void) =
+        atomic_load_explicit(&races.place, memory_order_acquire);
     return place != NULL ? place() : 0;
 }
 
@@ -168,8 +170,8 @@ is_current(const ad_order *order)
 }
 
 ad_order *
-ad_races_of_queue_locked(ad_order **order, int device, bool is_own,
-                         uint32_t place)
+ad_races_of_queue_locked(ad_order **order, uint64_t handle, int device,
+                         bool is_own, uint32_t place)
 {
     if (!is_on()) {
         return NULL;
@@ -181,6 +183,7 @@ ad_races_of_queue_locked(ad_order **order, int device, bool is_own,
             .is_own = is_own,
             .number = ++races.n_queues[is_own],
             .device = device,
+            .handle = handle,
             .place = place,
         });
         *order = self != NULL ? new_order_locked(self) : NULL;
@@ -541,6 +544,7 @@ party_of(const access *a)
         .queue = by != NULL ? by->number : 0,
         .is_own = by != NULL && by->is_own,
         .device = by != NULL ? by->device : 0,
+        .handle = by != NULL ? by->handle : 0,
         .place = a->place,
         .made_at = by != NULL ? by->place : 0,
         .time = a->time,
@@ -746,7 +750,13 @@ forget_all_locked(void)
 }
 
 void
-ad_engine_races_start(uint32_t (*place)(void))
+ad_engine_set_place(uint32_t (*place)(void))
+{
+    atomic_store(&races.place, place);
+}
+
+void
+ad_engine_races_start(void)
 {
     if (ad_engine_lock() != AD_ENGINE_OK) {
         return;
@@ -758,7 +768,6 @@ ad_engine_races_start(uint32_t (*place)(void))
     races.n_dropped = 0;
     races.n_allocations = 0;
     memset(races.n_queues, 0, sizeof(races.n_queues));
-    atomic_store(&races.place, place);
     atomic_store(&races.is_on, true);
     ad_engine_memory_each_locked(ad_races_allocated_locked, 0);
     ad_engine_unlock();

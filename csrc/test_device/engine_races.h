@@ -28,8 +28,8 @@ typedef struct ad_order ad_order;
 
 /* The order of a queue, made on first use; *order may be of an earlier search.
  * `is_own`: of arrowdev. NULL: the search is off. */
-ad_order *ad_races_of_queue_locked(ad_order **order, int device, bool is_own,
-                                   uint32_t place);
+ad_order *ad_races_of_queue_locked(ad_order **order, uint64_t handle,
+                                   int device, bool is_own, uint32_t place);
 
 /* A copy for a mark, which has everything that is now on the queue. */
 ad_order *ad_races_copy_locked(const ad_order *of_queue);
@@ -62,8 +62,7 @@ void ad_races_freed_locked(const void *base, uint32_t place);
 void ad_races_work_locked(ad_order *of_queue, const ad_engine_use *uses,
                           size_t n, bool is_refused, uint32_t place);
 
-/* The place of this call, without the lock. 0: unknown, or the search is
- * off. */
+/* The place of this call, without the lock. 0: unknown, or not asked for. */
 uint32_t ad_races_here(void);
 
 #endif /* AD_TEST_DEVICE_ENGINE_RACES_H */

@@ -26,8 +26,9 @@
     X(fail_at, METH_VARARGS)                                                  \
     X(calls, METH_NOARGS)                                                     \
     X(live, METH_NOARGS)                                                      \
-    X(races_start, METH_O)                                                    \
-    X(races_stop, METH_NOARGS)                                                \
+    X(watch, METH_VARARGS)                                                    \
+    X(unwatch, METH_NOARGS)                                                   \
+    X(runs, METH_O)                                                           \
     X(races, METH_O)                                                          \
     X(races_unawaited, METH_NOARGS)                                           \
     X(races_dropped, METH_NOARGS)                                             \

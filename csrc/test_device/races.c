@@ -1,5 +1,5 @@
-/* The search for races (engine_races.h), for Python: who calls, and what was
- * found.
+/* The search for races and what queues have run, for Python: who calls, and
+ * what was found.
  */
 #include <string.h>
 
@@ -41,23 +41,39 @@ find_place(void)
     return result;
 }
 
-/* races_start(here): begin to search; `here` returns the number of a line. */
+/* watch(here, searches, records): find races, and record what queues run; `here`
+ * returns the number of a line. */
 PyObject *
-ad_testing_races_start(PyObject *Py_UNUSED(module), PyObject *function)
+ad_testing_watch(PyObject *Py_UNUSED(module), PyObject *args)
 {
+    PyObject *function;
+    int searches;
+    int records;
+    int code = AD_ENGINE_OK;
+    if (!PyArg_ParseTuple(args, "Opp:watch", &function, &searches, &records)) {
+        return NULL;
+    }
     Py_XSETREF(here, Py_NewRef(function));
+    ad_engine_set_place(find_place);
     Py_BEGIN_ALLOW_THREADS
-    ad_engine_races_start(find_place);
+    if (records) {
+        code = ad_engine_runs_start();
+    }
+    if (searches) {
+        ad_engine_races_start();
+    }
     Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return code == AD_ENGINE_OK ? Py_NewRef(Py_None) : PyErr_NoMemory();
 }
 
+/* unwatch(): the races that were found stay. */
 PyObject *
-ad_testing_races_stop(PyObject *Py_UNUSED(module),
-                      PyObject *Py_UNUSED(ignored))
+ad_testing_unwatch(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
+    ad_engine_set_place(NULL);
     Py_BEGIN_ALLOW_THREADS
     ad_engine_races_stop();
+    ad_engine_runs_stop();
     Py_END_ALLOW_THREADS
     Py_CLEAR(here);
     Py_RETURN_NONE;
@@ -66,8 +82,9 @@ ad_testing_races_stop(PyObject *Py_UNUSED(module),
 static PyObject *
 party_tuple(const ad_engine_party *party)
 {
-    return Py_BuildValue("(iiOiIIL)", (int)party->access, party->queue,
+    return Py_BuildValue("(iiOiKIIL)", (int)party->access, party->queue,
                          party->is_own ? Py_True : Py_False, party->device,
+                         (unsigned long long)party->handle,
                          (unsigned int)party->place,
                          (unsigned int)party->made_at, (long long)party->time);
 }
@@ -128,4 +145,31 @@ ad_testing_races_dropped(PyObject *Py_UNUSED(module),
                          PyObject *Py_UNUSED(ignored))
 {
     return PyLong_FromSsize_t((Py_ssize_t)ad_engine_races_dropped());
+}
+
+/* runs(n): the number after the last one, and at most 64 runs of work from
+ * number n on. */
+PyObject *
+ad_testing_runs(PyObject *Py_UNUSED(module), PyObject *from)
+{
+    ad_engine_run runs[CAPACITY];
+    uint64_t next;
+    uint64_t first = PyLong_AsUnsignedLongLong(from);
+    if (first == (uint64_t)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    size_t n = ad_engine_runs(first, runs, CAPACITY, &next);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        PyObject *run = Py_BuildValue(
+            "(sKiInLL)", runs[i].name, (unsigned long long)runs[i].queue,
+            runs[i].device, (unsigned int)runs[i].place,
+            (Py_ssize_t)runs[i].nbytes, (long long)runs[i].start,
+            (long long)runs[i].end);
+        if (ad_py_append(list, run) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list != NULL ? Py_BuildValue("(KN)", (unsigned long long)next, list)
+                        : NULL;
 }

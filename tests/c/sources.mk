@@ -6,5 +6,5 @@ LAYERS := $(filter-out support,$(shell sed -n \
 CORE := $(shell find $(addprefix $(ROOT)/csrc/,$(LAYERS)) -name '*.c')
 # The part of the test device that knows no Python either.
 SOFTWARE := $(addprefix $(ROOT)/csrc/test_device/,engine.c engine_memory.c \
-	engine_races.c software.c)
+	engine_races.c engine_runs.c software.c)
 HEADERS := $(shell find $(ROOT)/csrc -name '*.h' -o -name '*.def' -o -name '*.inc')

@@ -400,3 +400,45 @@ def test_same_access_of_the_same_line_is_kept_once(recwarn):
             other.fill(memory, 1)
             queue.wait(other)
     assert not recwarn.list
+
+
+# --- in a trace --------------------------------------------------------------------------------
+
+
+def test_trace_shows_races_and_the_work_of_queues():
+    with ad.trace() as trace:
+        with software_device(races=True) as device:
+            memory, target = device.empty(24), device.empty(24)
+            theirs, ours = device.queue(), device.queue()
+            theirs.fill(memory, 1)
+            ours.copy(target, memory)
+            [found] = device.races()
+    by_category = {}
+    for event in trace.data["traceEvents"]:
+        by_category.setdefault(event.get("cat"), []).append(event)
+    [told] = [e for e in by_category["race"] if e["ph"] == "i"]
+    assert told["name"] == "race: read not ordered after write"
+    assert told["args"]["message"] == found.message
+    assert told["args"]["first"]["line"] == found.first.line
+    [start] = [e for e in by_category["race"] if e["ph"] == "s"]
+    [end] = [e for e in by_category["race"] if e["ph"] == "f"]
+    work = {e["name"]: e for e in by_category["work"]}
+    assert set(work) == {"write 24 bytes", "copy 24 bytes"}
+    assert row(start) == row(work["write 24 bytes"])
+    assert row(end) == row(told) == row(work["copy 24 bytes"]) != row(start)
+    assert work["copy 24 bytes"]["args"]["line"] == found.second.line
+    assert work["copy 24 bytes"]["dur"] > 0
+
+
+def row(event):
+    return event["pid"], event["tid"]
+
+
+def test_trace_shows_the_work_of_queues_without_a_search():
+    with ad.trace() as trace:
+        with software_device(races=False) as device:
+            queue, memory = device.queue(), device.empty(8)
+            queue.fill(memory, 1)
+            memory.free(queue)
+    names = [e["name"] for e in trace.data["traceEvents"] if e.get("cat") == "work"]
+    assert names == ["write 8 bytes", "release 8 bytes"]
