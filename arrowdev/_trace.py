@@ -198,15 +198,29 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_environment() -> None:
-    """ARROWDEV_TRACE=file: the trace of the whole process, written at exit."""
+    """ARROWDEV_TRACE=file: the trace of the whole process, written at exit.
+
+    {pid} in the name becomes the number of the process.
+    """
     import atexit
+    import warnings
 
-    running = trace(os.environ["ARROWDEV_TRACE"])
-    running.__enter__()
+    running = trace(os.environ["ARROWDEV_TRACE"].replace("{pid}", str(os.getpid())))
+    try:
+        running.__enter__()
+    except RuntimeError as error:  # of another interpreter of this process
+        warnings.warn(f"ARROWDEV_TRACE: {error}", RuntimeWarning, stacklevel=3)
+    else:
+        atexit.register(_finish, running)
 
-    def finish() -> None:
+
+def _finish(running: trace) -> None:
+    told = []
+    try:
         running.end()
-        if running.data:
-            print(running.summary(), file=sys.stderr)
-
-    atexit.register(finish)
+    except OSError as error:
+        told = [f"arrowdev: ARROWDEV_TRACE: the trace was not written: {error}"]
+    if running.data:
+        told.append(running.summary())
+    if told and sys.stderr is not None:
+        print(*told, sep="\n", file=sys.stderr)

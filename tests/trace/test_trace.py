@@ -229,6 +229,41 @@ def test_the_environment_traces_the_process(tmp_path):
     assert f"1 copy of 80 bytes, cpu -> cpu, because {STRIDES}" in done.stderr
 
 
+def test_the_environment_names_a_file_for_each_process(tmp_path):
+    code = (
+        f"{COPY}; import os, subprocess, sys; print(os.getpid()); sys.stdout.flush(); "
+        "subprocess.run([sys.executable, '-c', 'import os, arrowdev; print(os.getpid())'])"
+    )
+    done = run(code, ARROWDEV_TRACE=str(tmp_path / "t-{pid}.json"))
+    files = {file.name for file in tmp_path.iterdir()}
+    assert files == {f"t-{pid}.json" for pid in done.stdout.split()}
+    assert len(files) == 2
+
+
+def test_the_environment_names_a_file_that_cannot_be_written(tmp_path):
+    done = run(COPY, ARROWDEV_TRACE=str(tmp_path / "none" / "t.json"))
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert "ARROWDEV_TRACE: the trace was not written" in done.stderr
+    assert "1 copy of 80 bytes" in done.stderr
+
+
+def test_the_environment_in_another_interpreter():
+    """The trace is that of the interpreter that began it."""
+    code = (
+        "import warnings, arrowdev._trace as t, arrowdev as ad\n"
+        "with ad.trace():\n"
+        "    t._current = None\n"
+        "    with warnings.catch_warnings(record=True) as found:\n"
+        "        warnings.simplefilter('always')\n"
+        "        import os; os.environ['ARROWDEV_TRACE'] = 'unused.json'\n"
+        "        t.read_environment()\n"
+        "    print(*[w.message for w in found])\n"
+        "ad._core._trace_stop()\n"
+    )
+    done = run(code)
+    assert "ARROWDEV_TRACE: a trace is on already, in another interpreter" in done.stdout
+
+
 def test_the_summary_has_totals_and_advice():
     with ad.trace() as t:
         for _ in range(3):

@@ -8,6 +8,10 @@
 #include "support/py_call.h"
 #include "support/waiting.h"
 
+#if PY_VERSION_HEX < 0x030b0000
+#include <frameobject.h> /* PyFrame_GetBack */
+#endif
+
 /* --- the line of the user ------------------------------------------------ */
 
 /* Folders of code that is not the user's, arrowdev's first. Set by the first
@@ -120,6 +124,9 @@ ad_trace_add_python(ad_trace_event *event)
 
 /* --- begin and end ------------------------------------------------------- */
 
+/* From the begin of a trace until its events are collected. */
+static atomic_bool is_busy;
+
 static int
 add_folder(PyObject *path)
 {
@@ -136,6 +143,18 @@ add_folder(PyObject *path)
     return 0;
 }
 
+static int
+add_folders(PyObject *paths)
+{
+    const Py_ssize_t n = n_folders == 0 ? PyTuple_GET_SIZE(paths) : 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (add_folder(PyTuple_GET_ITEM(paths, i)) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 PyObject *
 ad_function_trace_start(PyObject *module, PyObject *args)
 {
@@ -144,22 +163,16 @@ ad_function_trace_start(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "nO!", &capacity, &PyTuple_Type, &paths)) {
         return NULL;
     }
-    if (ad_trace_is_on()) {
+    if (atomic_exchange(&is_busy, true)) {
         PyErr_SetString(PyExc_RuntimeError,
                         "a trace is on already, in another interpreter, and a "
                         "process has one at a time");
         return NULL;
     }
-    for (Py_ssize_t i = 0; n_folders < (size_t)PyTuple_GET_SIZE(paths) &&
-                           i < PyTuple_GET_SIZE(paths);
-         i++) {
-        if (add_folder(PyTuple_GET_ITEM(paths, i)) < 0) {
-            return NULL;
-        }
-    }
     atomic_store(&traced, ad_interpreter_here());
     atomic_store(&ad_trace_add_with_line, ad_trace_add_python);
-    if (ad_trace_points_set(module, true) < 0) {
+    if (add_folders(paths) < 0 || ad_trace_points_set(module, true) < 0) {
+        atomic_store(&is_busy, false);
         return NULL;
     }
     ad_trace_start((size_t)capacity);
@@ -267,6 +280,7 @@ ad_function_trace_stop(PyObject *module, PyObject *Py_UNUSED(ignored))
     }
     PyObject *events = PyList_New(0);
     if (events == NULL) {
+        atomic_store(&is_busy, false);
         return NULL;
     }
     ad_trace_visitor visitor = {
@@ -274,7 +288,9 @@ ad_function_trace_stop(PyObject *module, PyObject *Py_UNUSED(ignored))
         .object = drop_object,
         .data = events,
     };
-    if (!ad_trace_collect(&visitor)) {
+    bool is_complete = ad_trace_collect(&visitor);
+    atomic_store(&is_busy, false);
+    if (!is_complete) {
         Py_DECREF(events);
         return NULL;
     }
