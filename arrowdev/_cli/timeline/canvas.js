@@ -475,7 +475,7 @@ class Timeline {
     paint.lineWidth = 2;
     if (item.isSlice) {
       const from = Math.max(x, this.gutter + 1), to = Math.min(this.x(item.end), this.width - 1);
-      if (to >= from - 3) paint.strokeRect(from - 1, y - 1, Math.max(to - from, 2) + 1, BAR + 2);
+      if (to >= from - 3) paint.strokeRect(from - 2, y - 1, Math.max(to - from, 2) + 3, BAR + 2);
     } else if (x >= this.gutter) {
       paint.beginPath();
       paint.arc(x, item.row.marksY, 9, 0, 7);
@@ -584,7 +584,7 @@ class Timeline {
     this.draw();
   }
 
-  // Moves as little as needed for the item to be in view and wide enough to be seen.
+  // Moves as little as needed for the item to be in view; of a race, both accesses.
   bring(item) {
     let from = this.axis.placeOf(item.start), to = this.axis.placeOf(item.end);
     for (const flow of item.category === "race" ? item.flows : [])
@@ -594,8 +594,6 @@ class Timeline {
       }
     const width = this.right - this.left, pixel = width / this.plot;
     if (item.category === "race") this.show(from - (to - from) * 0.5, to + (to - from) * 0.5);
-    else if (item.isSlice && to - from < 4 * pixel && to > from)
-      this.show((from + to) / 2 - (to - from) * 8, (from + to) / 2 + (to - from) * 8);
     else if (from < this.left || from > this.right - 20 * pixel)
       this.show(from - width / 3, from + (2 * width) / 3);
     const y = item.isSlice ? item.row.y + item.lane * LANE : item.row.marksY - MARKS / 2;

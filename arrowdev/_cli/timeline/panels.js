@@ -39,14 +39,14 @@ function facts(trace) {
   const time = (items) => sum(items, (item) => item.end - item.start);
   const found = [];
   const add = (items, text, kind = "") => items.length && found.push([text, kind]);
-  const [copies, waits] = [of("copy"), of("wait")];
+  const copies = of("copy"), waits = of("wait").filter((item) => /^host\b/.test(item.row.process.name));
   add(trace.races, count(trace.races.length, "race"), "bad");
   add(of("refusal"), count(of("refusal").length, "refusal"));
   add(of("import"), count(of("import").length, "import"));
   add(of("export"), count(of("export").length, "export"));
   const bytes = sum(copies, (item) => isNumber(item.args.bytes) && item.args.bytes);
   add(copies, `${count(copies.length, "copy", "copies")}, ${bytesText(bytes).split(" (")[0]}`);
-  add(waits, `${count(waits.length, "wait")}, ${durationText(time(waits))}`);
+  add(waits, `${count(waits.length, "wait")} of the host, ${durationText(time(waits))}`);
   if (trace.items.length) found.push([`${durationText(trace.end)} in all`, ""]);
   if (isNumber(trace.other.dropped) && trace.other.dropped > 0)
     found.push([`${count(trace.other.dropped, "event")} dropped: the trace was full`, "bad"]);
@@ -187,7 +187,7 @@ function recordEntry(record) {
   let title = "";
   for (const [from, to] of [["from", "to"], ["device", "target"]]) {
     if (title || !(from in rest) || !(to in rest)) continue;
-    title = `${textOf(rest[from])} \u2192 ${textOf(rest[to])}`;
+    title = [rest[from], rest[to]].map((one) => textOf(one) || "not known").join(" \u2192 ");
     delete rest[from];
     delete rest[to];
   }
@@ -205,6 +205,7 @@ function numberText(name, value) {
   if (name === "ns" && isNumber(value)) return durationText(value / 1000);
   if (name === "bytes" && isNumber(value)) return bytesText(value).split(" (")[0];
   if (name === "count" && isNumber(value)) return count(value, "time");
+  if (name === "zero_copy" && isNumber(value)) return `${value.toLocaleString("en")} without a copy`;
   return `${label}: ${valueText(name, value)}`;
 }
 
