@@ -15,9 +15,10 @@ import functools
 import os
 import struct
 import threading
+import time
 import zlib
 
-from arrowdev import _core
+from arrowdev import _core, _trace
 from arrowdev._core import Array, ArrayStream, Buffer, DeviceType, InvalidArrowError, Tensor
 from arrowdev._errors import exchange_error
 
@@ -156,6 +157,13 @@ def share(
         raise TypeError(f"uses must be an int or None, not {type(uses).__name__}")
     if uses is not None and not 1 <= uses < 2**63:
         raise ValueError(f"uses must be at least 1, not {uses}")
+    start = time.monotonic_ns()
+    shared = _shared(x, uses, writable, copy)
+    _record("share", "export", start, str(shared), {"from": type(x), "how": shared.how})
+    return shared
+
+
+def _shared(x: Any, uses: int | None, writable: bool, copy: bool | None) -> Shared:
     if isinstance(x, ArrayStream):
         return _share_stream(x, uses, writable, copy)
     value = _importable(x)
@@ -166,6 +174,14 @@ def share(
     keep = value if "memory file" in how else None
     description = [type(value).__name__, bool(writable), sizes, schema, numbers, rows, None]
     return _published(description, files, keep, uses, how)
+
+
+def _record(name: str, category: str, start: int, text: str, about: dict[str, Any]) -> None:
+    """Put the call of a user into the trace, if one is on. `shared` is equal at both ends."""
+    recorder = _trace.current()
+    if recorder is not None:
+        shared = f"{zlib.crc32(text.encode()):08x}"  # the text is a secret
+        recorder.exchange(name, category, start, {**about, "shared": shared})
 
 
 def _published(
@@ -785,11 +801,14 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
     """
     if device is None and stream is not None:
         raise TypeError("stream is that of a copy: pass device=, too")
-    name, token = _parsed(str(text) if isinstance(text, Shared) else text)
+    start = time.monotonic_ns()
+    plain = str(text) if isinstance(text, Shared) else text  # a Shared stays alive
+    name, token = _parsed(plain)
     with _connected(name) as connection:
         message, files, n = _received(connection, token)
         is_own = _peer(connection)[0] == os.getpid()
         value = _built(message, files, n, connection.fileno(), token if is_own else None)
+    _record("attach", "import", start, plain, {"to": type(value)})
     return value if device is None else value.to(device, stream=stream)
 
 

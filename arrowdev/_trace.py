@@ -6,6 +6,7 @@ The core writes its events to rings (csrc/base/trace.h). `_trace_events` makes a
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -67,10 +68,31 @@ class Recorder:
         now = time.monotonic_ns() if time_ns is None else time_ns
         self._add("instant", row, name, category, now, dict(args or {}))
 
+    def exchange(self, name: str, category: str, start_ns: int, args: Mapping[str, Any]) -> None:
+        """A slice of this thread that ends now, with the user's line; `args` may have classes."""
+        from arrowdev._trace_events import class_name
+
+        shown = {k: class_name(v) if isinstance(v, type) else v for k, v in args.items()}
+        row = ("host", threading.get_ident())
+        shown["line"] = user_line()
+        self.slice(row, name, category, start_ns, time.monotonic_ns(), shown)
+
     def flow(self, category: str, from_row: Row, from_ns: int, to_row: Row, to_ns: int) -> None:
         self._add("flow", category, from_row, from_ns, to_row, to_ns)
 
 
+def user_line() -> str:
+    """ "app.py:12 in main": the first frame outside of arrowdev and of libraries, or ""."""
+    frame = sys._getframe()
+    while frame.f_code.co_filename.startswith(_folders()):
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    code = frame.f_code
+    return _core._shown(f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}")
+
+
+@functools.cache
 def _folders() -> tuple[str, ...]:
     """arrowdev's folder, then those of other code that is not the user's."""
     import site

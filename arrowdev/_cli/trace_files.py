@@ -40,6 +40,7 @@ def merged(traces, names):
         for event in filter(_is_event, trace["traceEvents"]):
             pid = pids.setdefault((number, event.get("pid")), len(pids))
             events.append(_moved(event, number, pid, other.get("pid"), shift))
+    events += _arrows(events)
     dropped = sum(_number(other.get("dropped")) for other in others)
     return {
         "traceEvents": events,
@@ -80,6 +81,21 @@ def _moved(event, number, pid, process, shift):
     elif event.get("name") == "process_sort_index":
         moved["args"] = {"sort_index": pid}
     return moved
+
+
+def _arrows(events):
+    """Yield an arrow of memory from each call of share() to those of attach() with its text."""
+    exchanges = {"export": {}, "import": {}}
+    for event in events:
+        args = event.get("args")
+        if event.get("cat") in exchanges and isinstance(args, dict) and "shared" in args:
+            exchanges[event["cat"]].setdefault(str(args["shared"]), []).append(event)
+    for shared, (first, *_) in exchanges["export"].items():
+        for number, last in enumerate(exchanges["import"].get(shared, [])):
+            about = {"name": "memory", "cat": "memory", "id": f"{shared}: {number}"}
+            for ph, event in (("s", first), ("f", last)):
+                place = {key: event.get(key) for key in ("pid", "tid", "ts")}
+                yield {"ph": ph, "bp": "e", **about, **place}
 
 
 def _summary(summaries):

@@ -1,6 +1,8 @@
 """Files of traces that are read, and put together on one axis."""
 
 import json
+import subprocess
+import sys
 
 import made_trace
 import pytest
@@ -56,6 +58,25 @@ def test_processes_are_beside_each_other_on_one_clock(tmp_path):
     other = trace["otherData"]
     assert (other["pid"], other["dropped"]) == ([41, 42], 83)
     assert other["summary"] == {"copies": [{"count": 41}, {"count": 42}], "refusals": 4, "ns": 83}
+
+
+def test_arrow_leads_from_share_to_attach_in_another_process(tmp_path):
+    files = [str(tmp_path / "producer.json"), str(tmp_path / "consumer.json")]
+    with ad.trace(files[0]):
+        shared = ad.share(bytearray(b"abc"))
+    code = "import sys, arrowdev as ad\nwith ad.trace(sys.argv[1]):\n    ad.attach(sys.argv[2])"
+    subprocess.run([sys.executable, "-c", code, files[1], str(shared)], check=True, timeout=60)
+    events = trace_files.read(files)["traceEvents"]
+    ends = {e["name"]: e for e in events if e["ph"] == "X" and e["name"] in ("share", "attach")}
+    share, attach = ends["share"], ends["attach"]
+    assert share["args"]["shared"] == attach["args"]["shared"] not in str(shared)
+    assert share["args"]["from"] == "bytearray" and attach["args"]["to"] == "arrowdev.Tensor"
+    assert share["args"]["how"] == ["copied into a memory file"]
+    assert share["args"]["line"].startswith("test_trace_files.py:")
+    assert attach["args"]["line"] == "<string>:3 in <module>"
+    places = [(e["ph"], e["pid"], e["ts"]) for e in events if str(e.get("id")).endswith(": 0")]
+    assert places == [("s", share["pid"], share["ts"]), ("f", attach["pid"], attach["ts"])]
+    assert share["pid"] != attach["pid"] and share["ts"] + share["dur"] < attach["ts"]
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ function showDetails(timeline, item) {
 // The other ends of the arrows of an item.
 function linksOf(timeline, item) {
   const words = {
-    event: ["Waited for by", "Waits for"], memory: ["Released by", "Memory from"],
+    event: ["Waited for by", "Waits for"], memory: ["Memory goes to", "Memory from"],
     race: ["Second access", "First access"],
   };
   const ends = item.flows.slice(0, 50).flatMap((flow) =>
