@@ -127,7 +127,8 @@ def sessions():
 
 @pytest.mark.parametrize(("page", "text"), list(sessions()))
 def test_session_prints_what_the_page_says(page, text):
-    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    names = {"__name__": "__main__"}
+    test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
     for name in imported_libraries("".join(example.source for example in test.examples)):
         pytest.importorskip(name)
     runner = doctest.DocTestRunner(verbose=False)
