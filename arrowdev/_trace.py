@@ -168,8 +168,9 @@ class trace:
             if self._pid:
                 raise RuntimeError("this trace has ended; make another one with arrowdev.trace()")
             self._pid = os.getpid()
-            _core._trace_start(self._events, _folders())
+            folders = _folders()
             self._start = time.monotonic_ns()
+            _core._trace_start(self._events, folders)
             _current = self
         return self
 

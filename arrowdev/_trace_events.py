@@ -286,6 +286,8 @@ def chrome(
     from arrowdev import _trace_summary
 
     writer = Writer(start)
+    # What began in the trace before this one is of neither.
+    events = [event for event in events if event["start"] >= start]
     writer.place((HOST, threading.main_thread().ident or 0), start)
     for event in sorted(events, key=lambda event: event["start"]):
         KINDS[event["kind"]](writer, event)
