@@ -58,12 +58,22 @@ def table(rows, rules, programs):
     reports = [found for _, found in results if not isinstance(found, str)]
     broken = {finding["rule"] for found in reports for finding in found["findings"]}
     columns = [rule for rule in rules if rule in broken]
-    what = "object" if rules is PRODUCER_RULES else "function"
-    head = ["library", what, "rules held", *(f"`{rule}`" for rule in columns)]
+    names = [f"`{rule}`" for rule in columns]
+    if rules is PRODUCER_RULES:
+        head = ["library", "class", "rules held", *names, "object"]
+    else:
+        head = ["library", "function", "rules held", *names]
+    below = [
+        "---",
+        "---",
+        "--:",
+        *(":-:" for _ in columns),
+        *("---" for _ in head[3 + len(names) :]),
+    ]
     lines = [libraries.line(*how, found, columns) for how, found in results]
     in_table = [line for line in lines if line.startswith("|")]
     others = [line for line in lines if not line.startswith("|")]
-    return [f"| {' | '.join(head)} |", "|---|---|---|" + ":-:|" * len(columns), *in_table], others
+    return [f"| {' | '.join(head)} |", f"|{'|'.join(below)}|", *in_table], others
 
 
 def rules(table):

@@ -55,18 +55,18 @@ def installed(module):
     return importlib.metadata.version(distribution(module)).partition("+")[0]
 
 
-def first_cells(module, version, expression, read):
-    how = f"`{expression}`" if read is None else f"`{expression}`, read by `{read}`"
-    return f"| {distribution(module)} {version} | {how} |"
-
-
 def line(module, version, expression, read, found, columns):
     """The row of the page, or the item of the list of objects without a protocol."""
+    library = f"{distribution(module)} {version}"
     if isinstance(found, str):
-        return f"* {distribution(module)} {version}: `{expression}`"
-    cells = [marks(found).get(rule, "") for rule in columns]
+        return f"* {library}: `{expression}`"
     n = f"{len(found['held'])} of {len(found['held']) + len(found['findings'])}"
-    return f"{first_cells(module, version, expression, read)} {' | '.join([n, *cells])} |"
+    cells = [n, *(marks(found).get(rule, "") for rule in columns)]
+    if read is None:  # many columns: the long one is the last
+        cells = [library, f"`{found['subject'].rpartition('.')[2]}`", *cells, f"`{expression}`"]
+    else:
+        cells = [library, f"`{expression}`, read by `{read}`", *cells]
+    return f"| {' | '.join(cells)} |"
 
 
 def section(read):
