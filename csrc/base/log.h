@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/device.h"
 #include "base/os.h"
+#include "base/status.h"
 
 typedef enum ad_log_state {
     AD_LOG_OFF = 0,
@@ -59,8 +59,7 @@ ad_log_start(void)
 }
 
 /* Write a line. Call if ad_log_is_on(). */
-void ad_log(const char *format, ...)
-    __attribute__((cold, format(printf, 1, 2)));
+void ad_log(const char *format, ...) AD_PRINTF(1, 2) __attribute__((cold));
 
 /* "copy: 8,000 bytes, cpu -> cuda:0, because <why>", of a copy that began at
  * `start` and is over, or enqueued; 0: not known. */

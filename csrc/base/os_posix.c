@@ -28,7 +28,6 @@
 #endif
 #ifdef __APPLE__
 #include <mach/mach.h>
-#include <mach/mach_vm.h>
 #endif
 
 /* --- locks --------------------------------------------------------------- */
@@ -400,9 +399,9 @@ static bool
 can_read(const void *address, size_t nbytes)
 {
     uint64_t word;
-    mach_vm_size_t n = 0;
-    return mach_vm_read_overwrite(mach_task_self(), (uintptr_t)address, nbytes,
-                                  (uintptr_t)&word, &n) == KERN_SUCCESS;
+    vm_size_t n = 0;
+    return vm_read_overwrite(mach_task_self(), (uintptr_t)address, nbytes,
+                             (uintptr_t)&word, &n) == KERN_SUCCESS;
 }
 
 bool

@@ -38,6 +38,16 @@ typedef enum ad_status {
 
 #define AD_MUST_CHECK __attribute__((warn_unused_result))
 
+/* The compiler checks the arguments of a format. On Windows the formats are
+ * C11's only with mingw's own functions. */
+#ifndef __MINGW32__
+#define AD_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#elif __USE_MINGW_ANSI_STDIO
+#define AD_PRINTF(text, first) __attribute__((format(gnu_printf, text, first)))
+#else
+#error compile with -D__USE_MINGW_ANSI_STDIO=1
+#endif
+
 typedef struct ad_error {
     ad_status status;
     int code;        /* AD_ERR_DEVICE: the error code of the runtime */
@@ -54,13 +64,12 @@ typedef struct ad_error {
  * ends in `return ad_fail(...)`. `reason` and `hint` are copied and may be
  * NULL. Device, dtype and path start out empty. */
 ad_status ad_fail(ad_error *err, ad_status status, const char *reason,
-                  const char *hint, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+                  const char *hint, const char *format, ...) AD_PRINTF(5, 6);
 
 /* ad_fail with AD_ERR_EXCHANGE, for an error that concerns a device. */
 ad_status ad_fail_on(ad_error *err, ad_device device, const char *reason,
                      const char *hint, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+    AD_PRINTF(5, 6);
 
 /* ad_fail for a failed allocation of `nbytes`. */
 ad_status ad_fail_memory(ad_error *err, size_t nbytes);
@@ -69,13 +78,11 @@ ad_status ad_fail_memory(ad_error *err, size_t nbytes);
 void ad_error_reason(ad_error *err, const char *reason);
 
 /* Replace the hint of *err (when not NULL) by a formatted one. */
-void ad_error_hint(ad_error *err, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void ad_error_hint(ad_error *err, const char *format, ...) AD_PRINTF(2, 3);
 
 /* Put a prefix before the message of *err (when not NULL). It names the
  * operation where the layer that failed does not know it. */
-void ad_error_prefix(ad_error *err, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void ad_error_prefix(ad_error *err, const char *format, ...) AD_PRINTF(2, 3);
 
 /* Whether a failed call gave this reason. */
 static inline bool
@@ -92,7 +99,7 @@ void ad_error_dtype(ad_error *err, const char *dtype);
  * failed traversal unwinds, so that the path reads from the root. A path that
  * is too long keeps its deepest steps, and "..." marks the cut. */
 void ad_error_path_prepend(ad_error *err, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+    AD_PRINTF(2, 3);
 
 /* `code` if it is an errno, 1 to 4095, otherwise `otherwise`: what a foreign
  * library returned goes to a reader that expects an errno. */

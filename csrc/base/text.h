@@ -23,7 +23,7 @@ AD_MUST_CHECK ad_status ad_text_append_n(ad_text *text, const char *bytes,
                                          size_t n, ad_error *err);
 AD_MUST_CHECK ad_status ad_text_printf(ad_text *text, ad_error *err,
                                        const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    AD_PRINTF(3, 4);
 
 /* The string so far, "" while empty. */
 static inline const char *

@@ -156,10 +156,12 @@ const char ad_kernels_hip[] =
  *
  * Each function processes as many elements as it can, from the first on, and
  * returns their number: 0 on other processors. The caller processes the rest.
- * No byte of a bitmap is read unless it holds one of the bits.
+ * No byte of a bitmap is read unless it holds one of the bits. There are none
+ * for Windows: its stack is aligned to 16 bytes, and gcc stores vectors of 32
+ * bytes there as if it were aligned to them (bug 54412).
  */
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(_WIN32)
 
 #include <cpuid.h>
 #include <immintrin.h>

@@ -7,9 +7,6 @@
 
 /* --- the table ---------------------------------------------------------- */
 
-_Static_assert(sizeof(long) == sizeof(int64_t),
-               "the table has the buffer code of long for int64");
-
 enum {
 #define AD_DTYPE(tag, name, code, bits, arrow, extension, typestr, buffer)    \
     ROW_##tag,

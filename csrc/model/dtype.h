@@ -10,6 +10,15 @@
 #include "abi/dlpack.h"
 #include "base/status.h"
 
+/* For the table: codes of the buffer protocol with 64 bits. */
+#if __SIZEOF_LONG__ == 8
+#define AD_BUFFER_INT64 "l"
+#define AD_BUFFER_UINT64 "L"
+#else
+#define AD_BUFFER_INT64 "q"
+#define AD_BUFFER_UINT64 "Q"
+#endif
+
 typedef enum ad_dtype_extension {
     AD_DTYPE_NONE,  /* the Arrow format is enough */
     AD_DTYPE_BOOL8, /* arrow.bool8 over int8 */

@@ -163,7 +163,7 @@ typedef ad_status (*block_rule)(node_check *check, const row_block *block,
 
 /* AD_ERR_ARROW with the message "row 5: ...". */
 static ad_status fail_row(ad_error *err, int64_t row, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    AD_PRINTF(3, 4);
 
 static ad_status
 fail_row(ad_error *err, int64_t row, const char *format, ...)

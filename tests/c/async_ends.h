@@ -44,18 +44,18 @@ check_blob(const char *blob, const char *key, const char *value)
 static inline bool
 consumer_fault(ad_async_consumer *self, ad_error *out)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     *out = self->fault;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     return out->status != AD_OK;
 }
 
 static inline bool
 consumer_is_released(ad_async_consumer *self)
 {
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     bool is_released = self->state == AD_ASYNC_RELEASED;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
     return is_released;
 }
 

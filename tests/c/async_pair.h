@@ -6,53 +6,48 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "check.h"
 #include "async/async_stream.h"
 
 /* A wake-up that a thread waits for, at most 10 s. */
 typedef struct waker {
-    pthread_mutex_t mutex;
-    pthread_cond_t woken;
+    ad_mutex mutex;
+    ad_cond woken;
     atomic_bool is_woken;
     long n_wakes;
 } waker;
 
 #define WAKER                                                                 \
     {                                                                         \
-        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0         \
+        AD_MUTEX_INIT, AD_COND_INIT, false, 0                                 \
     }
 
 static inline void
 waker_wake(void *context)
 {
     waker *self = context;
-    pthread_mutex_lock(&self->mutex);
+    ad_mutex_lock(&self->mutex);
     self->is_woken = true;
     self->n_wakes++;
-    pthread_cond_signal(&self->woken);
-    pthread_mutex_unlock(&self->mutex);
+    ad_cond_signal(&self->woken);
+    ad_mutex_unlock(&self->mutex);
 }
 
 static inline void
 waker_wait(waker *self)
 {
-    struct timespec limit;
     /* A running peer answers faster than a sleeping thread wakes up. */
     for (int i = 0; i < 2000 && !atomic_load(&self->is_woken); i++) {
         atomic_signal_fence(memory_order_seq_cst);
     }
-    clock_gettime(CLOCK_MONOTONIC, &limit);
-    limit.tv_sec += 10;
-    pthread_mutex_lock(&self->mutex);
+    const int64_t limit = ad_now() + INT64_C(10000000000);
+    ad_mutex_lock(&self->mutex);
     while (!self->is_woken) {
-        CHECK_INT(pthread_cond_clockwait(&self->woken, &self->mutex,
-                                         CLOCK_MONOTONIC, &limit),
-                  0);
+        CHECK(ad_cond_wait_until(&self->woken, &self->mutex, limit));
     }
     self->is_woken = false;
-    pthread_mutex_unlock(&self->mutex);
+    ad_mutex_unlock(&self->mutex);
 }
 
 /* How the producer's thread ends the stream. */
@@ -116,6 +111,8 @@ pair_start(pair *self, int64_t queue_size)
         .device_type = self->batch->memory.device.type,
         .wake = {waker_wake, &self->producer_waker, NULL},
     };
+    CHECK_INT(ad_cond_init(&self->consumer_waker.woken), 0);
+    CHECK_INT(ad_cond_init(&self->producer_waker.woken), 0);
     CHECK_INT(ad_async_consumer_new(&consumer, &self->consumer, NULL), AD_OK);
     CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(self->consumer),
                                     &producer, &self->producer, NULL),

@@ -26,6 +26,8 @@ static uintptr_t last_recorded;
 static long live_events;
 static long live_memory;
 
+#ifndef _WIN32
+
 static void
 take_lock(void)
 {
@@ -45,6 +47,8 @@ keep_lock_in_forks(void)
 {
     (void)pthread_atfork(take_lock, drop_lock, drop_lock);
 }
+
+#endif
 
 void
 mock_reset(void)

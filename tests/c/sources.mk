@@ -3,6 +3,10 @@
 LAYERS := $(filter-out support,$(shell sed -n \
 	'/<!-- layers -->/,/`support/s/^| `\([a-z]*\)\/`.*/\1/p' \
 	$(ROOT)/docs/internals/architecture.md))
+# On other systems than Linux (SYSTEM says which).
+ifneq ($(SYSTEM),)
+LAYERS := $(filter-out share,$(LAYERS))
+endif
 CORE := $(shell find $(addprefix $(ROOT)/csrc/,$(LAYERS)) -name '*.c')
 # The part of the test device that knows no Python either.
 SOFTWARE := $(addprefix $(ROOT)/csrc/test_device/,engine.c engine_memory.c \

@@ -3,8 +3,10 @@
 #include "device/backend.h"
 
 #include <pthread.h>
+#ifndef _WIN32
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include "base/process.h"
 #include "check.h"
@@ -290,6 +292,8 @@ test_threads_load_once(void)
     CHECK_INT(mock_count().loads, 1);
 }
 
+#ifndef _WIN32
+
 /* The status with which a forked child that ran `body` ended. */
 static int
 in_child(void (*body)(void))
@@ -377,6 +381,8 @@ test_forked_child_refuses_and_drops(void)
     free(inherited_owner); /* its memory is on this stack */
 }
 
+#endif
+
 int
 main(void)
 {
@@ -392,7 +398,9 @@ main(void)
         CHECK_TEST(test_registered_backend),
         CHECK_TEST(test_device_types_that_cannot_be_registered),
         CHECK_TEST(test_threads_load_once),
+#ifndef _WIN32
         CHECK_TEST(test_forked_child_refuses_and_drops),
+#endif
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -78,7 +78,9 @@ static void
 test_wait_ends_at_its_deadline(void)
 {
     ad_mutex_lock(&lock);
-    CHECK(!ad_cond_wait_until(&changed, &lock, ad_now() - SECOND));
+    /* A wait may also end without a cause. */
+    while (ad_cond_wait_until(&changed, &lock, ad_now() - SECOND)) {
+    }
     const int64_t deadline = ad_now() + SECOND / 20;
     while (ad_cond_wait_until(&changed, &lock, deadline)) {
     }

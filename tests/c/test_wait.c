@@ -1,9 +1,9 @@
 /* Waits that can be ended before their time, and what is left behind then. */
 
+#include "base/os.h"
 #include "base/wait.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "tracked.h"
@@ -93,9 +93,12 @@ reset(int new_patience)
 }
 
 /* Once the wait has begun, and some time after. */
+static atomic_bool has_begun; /* the thread of open_later() */
+
 static void *
 open_later(void *unused)
 {
+    atomic_store(&has_begun, true);
     expect_soon(&n_begun, 1);
     rest(100);
     atomic_store(&is_open, true);
@@ -211,7 +214,11 @@ test_without_memory_it_waits_here(void)
     reset(0);
     const ad_wait wait = {.wait = block, .is_over = is_over};
     pthread_t opener;
+    atomic_store(&has_begun, false);
     pthread_create(&opener, NULL, open_later, NULL);
+    while (!atomic_load(&has_begun)) { /* a thread may allocate as it begins */
+        ad_yield();
+    }
     check_fail_nth(1);
     CHECK_INT(ad_wait_interruptible(&wait, &err), AD_OK);
     CHECK(check_failed_once());

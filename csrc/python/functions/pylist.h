@@ -81,8 +81,7 @@ int ad_pylist_open_values(ad_pylist_reader *self);
 /* Raise InvalidArrowError, with the path of the node and the row. An import
  * checks the structure of arrays, not each row. Returns -1. */
 int ad_pylist_malformed(const ad_pylist_reader *self, int64_t row,
-                        const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+                        const char *format, ...) AD_PRINTF(3, 4);
 
 /* Read the extension of the node. 0, or -1 with an exception. */
 int ad_pylist_read_extension(const ad_pylist_reader *self, ad_extension *out);
