@@ -25,6 +25,7 @@ except ModuleNotFoundError as _error:
 from arrowdev.testing import step
 from arrowdev.testing._async_handler import ScriptedAsyncHandler
 from arrowdev.testing._async_producer import ScriptedAsyncProducer
+from arrowdev.testing._check_backend import check_backend
 from arrowdev.testing._conformance import check_consumer, check_producer
 from arrowdev.testing._engine import EXT_DEV
 from arrowdev.testing._producers import ArrayProducer
@@ -59,6 +60,7 @@ __all__ = [
     "ScriptedReader",
     "ScriptedStream",
     "SoftwareDevice",
+    "check_backend",
     "check_consumer",
     "check_producer",
     "software_device",

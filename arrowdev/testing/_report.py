@@ -43,6 +43,7 @@ class Report:
     untried: dict[str, str] = field(default_factory=dict)
     observer: Callable[..., None] | None = field(default=None, repr=False, compare=False)
     """Called with the name and the arguments of ``hold``, ``untry`` and ``begin``."""
+    rules: dict[str, Rule] = field(default_factory=lambda: RULES, repr=False, compare=False)
 
     def begin(self, what: str) -> None:
         """Say what is done next, in case that it ends the process."""
@@ -59,7 +60,7 @@ class Report:
             if name == "begin":
                 self._tell(name, *arguments)
 
-        return Report(self.subject, observer=begin)
+        return Report(self.subject, observer=begin, rules=self.rules)
 
     def hold(self, id: str, is_held: object, what: str) -> bool:
         """Record that a rule was checked; `what` describes the fault if the rule is broken."""
@@ -70,7 +71,7 @@ class Report:
                 self.held.add(id)
         else:
             self.held.discard(id)
-            self.findings.setdefault(id, Finding(RULES[id], _shown(what)))
+            self.findings.setdefault(id, Finding(self.rules[id], _shown(what)))
         return bool(is_held)
 
     def untry(self, id: str, why: str) -> None:
@@ -118,7 +119,7 @@ class Report:
 
     def failures(self, ignore: Collection[str] = (), recommended: bool = False) -> list[Finding]:
         """Return the findings that count: rules that are not ignored, of the wanted levels."""
-        unknown = set(ignore) - set(RULES)
+        unknown = set(ignore) - set(self.rules)
         if unknown:
             raise ValueError(f"no such rules: {', '.join(sorted(unknown))}")
         return [

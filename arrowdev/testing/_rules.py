@@ -28,6 +28,7 @@ INTERFACE = "array interface of NumPy, CUDA and SYCL, "
 CUDA = "CUDA Array Interface, "
 SYCL = "SYCL USM array interface, "
 PYTHON = "Python library reference, "
+BACKEND = "arrowdev, Add a backend, "
 
 
 @dataclass(frozen=True)
@@ -309,6 +310,29 @@ CONSUMER_RULES = _rules(
 )  # fmt: skip
 
 RULES = PRODUCER_RULES | CONSUMER_RULES
+
+# Of check_backend(), whose source is no specification.
+BACKEND_RULES = _rules(
+    ("backend.devices", "each device is listed with a name, and another number is refused",
+     BACKEND + "The slots"),
+    ("backend.memory", "allocations are aligned to 64 bytes and do not overlap",
+     BACKEND + "The slots"),
+    ("backend.no_memory", "an allocation that fails is an error, and the device works afterwards",
+     BACKEND + "Errors"),
+    ("backend.copies", "copies in, out, on a device and between devices change no byte",
+     BACKEND + "The slots"),
+    ("backend.kernels", "a kernel does what arrowdev's source of it does", BACKEND + "The slots"),
+    ("backend.event", "an event is done after its work, and not before", BACKEND + "Events"),
+    ("backend.wait", "work on a stream begins after the events that it waits for",
+     BACKEND + "Events"),
+    ("backend.synchronize", "synchronize() returns after all work on the device",
+     BACKEND + "The slots"),
+    ("backend.stream", "a stream of another device is refused", BACKEND + "The slots"),
+    ("backend.release", "memory stays until the work that uses it is done", BACKEND + "Lifetime"),
+    ("backend.threads", "several threads use the devices at once", BACKEND + "Threads"),
+    ("backend.fork", "a forked child gets an error, and ends; the parent goes on",
+     BACKEND + "Forks and the end"),
+)  # fmt: skip
 
 
 class Broken(NamedTuple):

@@ -2,31 +2,16 @@
  * does what was enqueued, and memory is the host's. One lock guards all. */
 #include <Python.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "arrowdev.h"
 
-enum {
-    N_DEVICES = 2
-};
-
+#define N_DEVICES 2
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static long n_pending[N_DEVICES]; /* jobs that are not done */
-
-/* --- errors -------------------------------------------------------------- */
-
-static int
-fail(arrowdev_error *error, const char *call, int code, const char *text)
-{
-    error->code = code;
-    snprintf(error->call, sizeof(error->call), "%s", call);
-    snprintf(error->text, sizeof(error->text), "%s", text);
-    return ARROWDEV_FAILED;
-}
 
 /* --- devices ------------------------------------------------------------- */
 
@@ -63,7 +48,6 @@ typedef struct block {
     size_t nbytes;
     int device;
 } block;
-
 static block *blocks;
 
 static int
@@ -99,8 +83,8 @@ deallocate(void *self, void *device, void *stream, void *data, size_t nbytes)
     block *found = *link;
     *link = found->next;
     pthread_mutex_unlock(&lock);
-    free(found->data);
     free(found);
+    free(data);
 }
 
 static int
@@ -178,12 +162,12 @@ typedef struct job {
     void (*run)(struct job *self); /* without the lock */
     arrowdev_copy copy;
     arrowdev_launch launch;
-    event *of; /* recorded or waited for */
+    event *of;
+    int is_wait;
 } job;
 
 typedef struct stream {
-    int device;
-    int is_held, is_over;
+    int device, is_held, is_over;
     job *first, **last;
 } stream;
 
@@ -215,29 +199,30 @@ run_stream(void *argument)
 static int
 stream_create(void *self, void *device, void **out, arrowdev_error *error)
 {
-    pthread_t thread;
     stream *made = calloc(1, sizeof(*made));
+    pthread_t thread;
     if (made == NULL) {
         return ARROWDEV_NO_MEMORY;
     }
-    made->device = number(device);
-    made->last = &made->first;
+    *made = (stream){.device = number(device), .last = &made->first};
     int code = pthread_create(&thread, NULL, run_stream, made);
     if (code != 0) {
         free(made);
-        return fail(error, "pthread_create", code, strerror(code));
+        error->code = code;
+        snprintf(error->call, sizeof(error->call), "pthread_create");
+        snprintf(error->text, sizeof(error->text), "%s", strerror(code));
+        return ARROWDEV_FAILED;
     }
     pthread_detach(thread);
     *out = made;
     return ARROWDEV_OK;
 }
 
-/* What was enqueued is done all the same. */
 static void
 stream_destroy(void *self, void *device, void *old)
 {
     pthread_mutex_lock(&lock);
-    ((stream *)old)->is_over = 1;
+    ((stream *)old)->is_over = 1; /* its work is done all the same */
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -258,7 +243,6 @@ enqueue(stream *on, const job *wanted)
         return ARROWDEV_NO_MEMORY;
     }
     *made = *wanted;
-    made->next = NULL;
     pthread_mutex_lock(&lock);
     *on->last = made;
     on->last = &made->next;
@@ -271,12 +255,14 @@ enqueue(stream *on, const job *wanted)
     return ARROWDEV_OK;
 }
 
-/* --- jobs ---------------------------------------------------------------- */
-
+/* Records the event, or waits for it. */
 static void
-run_record(job *self)
+run_event(job *self)
 {
     pthread_mutex_lock(&lock);
+    if (self->is_wait) {
+        wait_locked(self->of);
+    }
     self->of->is_done = 1;
     drop_locked(self->of);
     pthread_mutex_unlock(&lock);
@@ -291,29 +277,20 @@ event_record(void *self, void *device, void *on, void **sync_event,
         return ARROWDEV_NO_MEMORY;
     }
     made->n_references = 1;
-    int result = enqueue(on, &(job){.run = run_record, .of = made});
+    *sync_event = made;
+    int result = enqueue(on, &(job){.run = run_event, .of = made});
     if (result != ARROWDEV_OK) {
         free(made);
-        return result;
     }
-    *sync_event = made;
-    return ARROWDEV_OK;
-}
-
-static void
-run_wait(job *self)
-{
-    pthread_mutex_lock(&lock);
-    wait_locked(self->of);
-    drop_locked(self->of);
-    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 static int
 stream_wait(void *self, void *device, void *on, const arrowdev_event *event,
             arrowdev_error *error)
 {
-    return enqueue(on, &(job){.run = run_wait, .of = event->sync_event});
+    return enqueue(
+        on, &(job){.run = run_event, .of = event->sync_event, .is_wait = 1});
 }
 
 static void
@@ -324,7 +301,6 @@ run_copy(job *self)
            (char *)copy->source.data + copy->source.offset, copy->width);
 }
 
-/* All memory is the host's, so one function does the three copies. */
 static int
 copy_bytes(void *self, void *device, void *on, const arrowdev_copy *copy,
            arrowdev_error *error)
@@ -371,7 +347,7 @@ static const arrowdev_backend table = {
     .event_destroy = event_destroy,
 };
 
-/* The function of an entry point: threads = "thread_backend:backend". */
+/* The function of an entry point: hexagon = "thread_backend:backend". */
 static PyObject *
 backend(PyObject *module, PyObject *args)
 {
@@ -387,13 +363,8 @@ new_stream(PyObject *module, PyObject *device)
 {
     void *made;
     arrowdev_error error;
-    size_t id = PyLong_AsSize_t(device);
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    return stream_create(NULL, (void *)id, &made, &error) == ARROWDEV_OK
-               ? PyLong_FromVoidPtr(made)
-               : PyErr_NoMemory();
+    int result = stream_create(NULL, PyLong_AsVoidPtr(device), &made, &error);
+    return result == ARROWDEV_OK ? PyLong_FromVoidPtr(made) : PyErr_NoMemory();
 }
 
 /* hold(stream, True) lets a stream begin no work until hold(stream, False). */
@@ -409,7 +380,7 @@ hold(PyObject *module, PyObject *args)
     ((stream *)(uintptr_t)handle)->is_held = is_held;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyMethodDef methods[] = {{"backend", backend, METH_VARARGS, NULL},
@@ -417,12 +388,12 @@ static PyMethodDef methods[] = {{"backend", backend, METH_VARARGS, NULL},
                                 {"hold", hold, METH_VARARGS, NULL},
                                 {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef module = {.m_base = PyModuleDef_HEAD_INIT,
-                                    .m_name = "thread_backend",
-                                    .m_methods = methods};
+static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
+                                        .m_name = "thread_backend",
+                                        .m_methods = methods};
 
 PyMODINIT_FUNC
 PyInit_thread_backend(void)
 {
-    return PyModule_Create(&module);
+    return PyModule_Create(&definition);
 }

@@ -241,6 +241,176 @@ wrap(PyObject *module, PyObject *args)
     return ArrowDev_BackendCapsule(type, &outer);
 }
 
+/* --- faults that check_backend() has to find ------------------------------ */
+
+static arrowdev_backend sound;
+static struct {
+    void *data;
+    size_t nbytes;
+} freed;
+
+static int
+wait_for_nothing(void *self, void *device, void *stream,
+                 const arrowdev_event *event, arrowdev_error *error)
+{
+    (void)self, (void)device, (void)stream, (void)event, (void)error;
+    return ARROWDEV_OK;
+}
+
+static int
+always_done(void *self, const arrowdev_event *event, int32_t *is_done,
+            arrowdev_error *error)
+{
+    (void)self, (void)event, (void)error;
+    *is_done = 1;
+    return ARROWDEV_OK;
+}
+
+/* So that work which is not waited for harms nothing. */
+static void
+free_nothing(void *self, void *device, void *stream, void *data, size_t nbytes)
+{
+    (void)self, (void)device, (void)stream, (void)data, (void)nbytes;
+}
+
+static int
+copy_in_of_a_copy(void *self, void *device, void *stream,
+                  const arrowdev_copy *copy, arrowdev_error *error)
+{
+    arrowdev_copy kept = *copy;
+    kept.source.data = malloc(copy->width);
+    kept.source.offset = 0;
+    memcpy(kept.source.data, (char *)copy->source.data + copy->source.offset,
+           copy->width);
+    return sound.copy_in(self, device, stream, &kept, error);
+}
+
+static int
+copy_out_at_once(void *self, void *device, void *stream,
+                 const arrowdev_copy *copy, arrowdev_error *error)
+{
+    (void)self, (void)device, (void)stream, (void)error;
+    memcpy((char *)copy->target.data + copy->target.offset,
+           (char *)copy->source.data + copy->source.offset, copy->width);
+    return ARROWDEV_OK;
+}
+
+static int
+copy_less(void *self, void *device, void *stream, const arrowdev_copy *copy,
+          arrowdev_error *error)
+{
+    arrowdev_copy less = *copy;
+    less.width -= less.width > 64;
+    return sound.copy_out(self, device, stream, &less, error);
+}
+
+static int
+allocate_askew(void *self, void *device, void *stream, size_t nbytes,
+               void **out, arrowdev_error *error)
+{
+    int code = sound.allocate(self, device, stream, nbytes + 64, out, error);
+    *out = (char *)*out + 8;
+    return code;
+}
+
+static void
+deallocate_askew(void *self, void *device, void *stream, void *data,
+                 size_t nbytes)
+{
+    sound.deallocate(self, device, stream, (char *)data - 8, nbytes + 64);
+}
+
+static int
+refuse_much(void *self, void *device, void *stream, size_t nbytes, void **out,
+            arrowdev_error *error)
+{
+    return nbytes > (size_t)1 << 40
+               ? ARROWDEV_REFUSED
+               : sound.allocate(self, device, stream, nbytes, out, error);
+}
+
+static int
+allocate_again(void *self, void *device, void *stream, size_t nbytes,
+               void **out, arrowdev_error *error)
+{
+    if (freed.data != NULL && nbytes <= freed.nbytes) {
+        *out = freed.data;
+        freed.data = NULL;
+        return ARROWDEV_OK;
+    }
+    return sound.allocate(self, device, stream, nbytes, out, error);
+}
+
+static void
+free_for_the_next(void *self, void *device, void *stream, void *data,
+                  size_t nbytes)
+{
+    (void)self, (void)device, (void)stream;
+    freed.data = data;
+    freed.nbytes = nbytes;
+}
+
+static int
+wait_for_no_device(void *self, void *device, arrowdev_error *error)
+{
+    (void)self, (void)device, (void)error;
+    return ARROWDEV_OK;
+}
+
+static int
+launch_nothing(void *self, void *device, void *stream,
+               const arrowdev_launch *launch, arrowdev_error *error)
+{
+    (void)self, (void)device, (void)stream, (void)launch, (void)error;
+    return ARROWDEV_OK;
+}
+
+static int
+no_name(void *self, int64_t id, char *buffer, size_t size,
+        arrowdev_error *error)
+{
+    (void)self, (void)id, (void)size, (void)error;
+    buffer[0] = 0;
+    return ARROWDEV_OK;
+}
+
+/* broken(capsule, type, rule): a backend that breaks the rule. */
+static PyObject *
+broken(PyObject *module, PyObject *args)
+{
+    static arrowdev_backend bad;
+    PyObject *capsule;
+    const char *rule;
+    int type;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Oiz", &capsule, &type, &rule)) {
+        return NULL;
+    }
+    sound = *(const arrowdev_backend *)PyCapsule_GetPointer(
+        capsule, "arrowdev_backend");
+    bad = sound;
+#define BREAKS(name, statement)                                               \
+    if (strcmp(rule, name) == 0) {                                            \
+        statement;                                                            \
+    }
+    BREAKS("wait", bad.stream_wait = wait_for_nothing)
+    BREAKS("event", bad.event_query = always_done; bad.event_wait = NULL;
+           bad.deallocate = free_nothing; bad.copy_in = copy_in_of_a_copy;
+           bad.copy_out = copy_out_at_once)
+    BREAKS("copies", bad.copy_out = copy_less)
+    BREAKS("memory", bad.allocate = allocate_askew;
+           bad.deallocate = deallocate_askew)
+    BREAKS("no_memory", bad.allocate = refuse_much)
+    BREAKS("release", bad.allocate = allocate_again;
+           bad.deallocate = free_for_the_next;
+           bad.capabilities |= ARROWDEV_CAP_ORDERED_DEALLOCATE)
+    BREAKS("synchronize", bad.synchronize = wait_for_no_device)
+    BREAKS("stream", bad.stream_identity = NULL)
+    BREAKS("kernels", bad.launch = launch_nothing)
+    BREAKS("devices", bad.device_name = no_name)
+    return ArrowDev_BackendCapsule(type, &bad);
+}
+
 /* changed(capsule, type, {"member": None or int or str}): a table of its own,
  * with members left out or with other values. */
 static int
@@ -374,6 +544,7 @@ static PyMethodDef methods[] = {{"wrap", wrap, METH_VARARGS, NULL},
                                 {"fail_at", fail_at, METH_VARARGS, NULL},
                                 {"counts", counts, METH_NOARGS, NULL},
                                 {"plain", plain, METH_O, NULL},
+                                {"broken", broken, METH_VARARGS, NULL},
                                 {"size", size, METH_NOARGS, NULL},
                                 {"set_devices", set_devices, METH_O, NULL},
                                 {NULL, NULL, 0, NULL}};

@@ -1,10 +1,7 @@
 """Backends that others register: the one of docs/examples on a device type without a runtime."""
 
 import gc
-import os
 import re
-import subprocess
-import sys
 import threading
 from functools import partial
 
@@ -13,7 +10,7 @@ import pytest
 import registered
 from arrow_samples import SAMPLES
 from failing_calls import fail_every_call
-from registered import HERE, PLAIN, THERE, TYPE, failing
+from registered import HERE, PLAIN, THERE, TYPE, failing, run
 
 import arrowdev as ad
 
@@ -348,22 +345,6 @@ def test_device_opens_once():
 
 
 # --- processes ----------------------------------------------------------------------------------
-
-
-def run(script, folder=None, **environment):
-    helpers = os.path.dirname(registered.__file__)
-    path = [str(folder)] if folder else []
-    path += [helpers, *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def test_forked_child():

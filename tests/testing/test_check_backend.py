@@ -1,0 +1,106 @@
+"""check_backend: the runtimes that are there keep the contract, and each fault is found."""
+
+import re
+
+import pytest
+import registered
+from registered import PLAIN, TYPE
+
+import arrowdev as ad
+from arrowdev.testing import ConformanceError, check_backend
+from arrowdev.testing._rules import BACKEND_RULES
+
+# What needs two devices, kernels, events, or a stream that can be held.
+HELD = {"backend.stream"}
+ORDER = {"backend.event", "backend.wait", *HELD}
+
+
+def test_host():
+    report = check_backend(ad.DeviceType.CPU)
+    assert set(BACKEND_RULES) == report.held | ORDER
+    assert set(report.untried) == ORDER
+
+
+def test_software_device(device):
+    report = check_backend(
+        ad.DeviceType.EXT_DEV,
+        stream=lambda on: device.queue(on.id),
+        hold=lambda queue: queue.held(),
+    )
+    assert report.held == set(BACKEND_RULES) and not report.untried
+
+
+def test_backend_of_the_docs():
+    registered.register()
+    report = check_backend(TYPE, stream=registered.new_stream, hold=registered.hold)
+    assert report.held == set(BACKEND_RULES) and not report.untried
+
+
+def test_runtime_without_events():
+    registered.register_plain()
+    registered.failing().set_devices(1)
+    report = check_backend(PLAIN)
+    assert set(report.untried) == HELD | {"backend.kernels"}
+    assert report.held == set(BACKEND_RULES) - set(report.untried)
+
+
+def test_opencl():
+    if not any(device.type == ad.DeviceType.OPENCL for device in ad.devices()):
+        pytest.skip("could not import 'pyopencl': there is no OpenCL device")
+    report = check_backend(ad.DeviceType.OPENCL)
+    assert set(report.untried) <= HELD
+    assert report.held >= set(BACKEND_RULES) - HELD
+
+
+FAULTS = set(BACKEND_RULES) - {"backend.threads", "backend.fork"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", sorted(FAULTS))
+def test_fault_is_found(rule):
+    """In a process of its own, which the fault may harm."""
+    said = registered.run(
+        f"""if True:
+        import registered
+        from arrowdev import register_backend
+        from arrowdev.testing import ConformanceError, _check_backend, check_backend
+        _check_backend.SECONDS = 3.0
+        table = registered.example().backend(28)
+        register_backend(registered.failing().broken(table, 28, "{rule.partition(".")[2]}"))
+        try:
+            check_backend(28, stream=registered.new_stream, hold=registered.hold)
+        except ConformanceError as error:
+            print(error)
+        """
+    ).stdout
+    assert f"broken: {rule}: {BACKEND_RULES[rule].text}" in said
+
+
+def test_rule_that_is_not_there():
+    with pytest.raises(ValueError, match=r"no such rules: backend\.nothing"):
+        check_backend(ad.DeviceType.CPU, ignore=["backend.nothing"])
+
+
+def test_type_without_a_runtime():
+    with pytest.raises(ad.ExchangeError, match="no runtime for it"):
+        check_backend(27)
+
+
+def test_error_names_the_rule():
+    registered.register()
+    registered.failing().fail_at(60, 1, True)
+    try:
+        with pytest.raises(ConformanceError, match=r"the backend of device\(30\):0:\n  broken"):
+            check_backend(TYPE)
+    finally:
+        registered.failing().fail_at(0)
+
+
+def test_the_page_has_every_rule():
+    page = registered.TESTS.parent / "docs" / "internals" / "add_a_backend.md"
+    rows = re.findall(r"^\| `(backend\.\w+)` \| (.*) \|$", page.read_text(encoding="utf-8"), re.M)
+    assert dict(rows) == {rule.id: rule.text for rule in BACKEND_RULES.values()}
+
+
+def test_the_example_is_short():
+    assert len(registered.EXAMPLE.read_text(encoding="utf-8").splitlines()) < 400
