@@ -23,6 +23,15 @@
 
 #include "base/status.h"
 
+/* The file of a library on this system. */
+#if defined(_WIN32)
+#define AD_LIBRARY_FILE(of_linux, of_macos, of_windows) of_windows
+#elif defined(__APPLE__)
+#define AD_LIBRARY_FILE(of_linux, of_macos, of_windows) of_macos
+#else
+#define AD_LIBRARY_FILE(of_linux, of_macos, of_windows) of_linux
+#endif
+
 #define AD_REQUIRED true
 #define AD_OPTIONAL false
 

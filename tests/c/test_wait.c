@@ -92,9 +92,9 @@ reset(int new_patience)
     is_main = true;
 }
 
-/* Once the wait has begun, and some time after. */
 static atomic_bool has_begun; /* the thread of open_later() */
 
+/* Once the wait has begun, and some time after. */
 static void *
 open_later(void *unused)
 {

@@ -27,7 +27,9 @@ const struct ad_cuda_names ad_cuda_names = {
 #include "abi/cuda_api.def"
 };
 
-static const char *const sonames[] = {"libcuda.so.1", "libcuda.so", NULL};
+static const char *const sonames[] = {
+    AD_LIBRARY_FILE("libcuda.so.1", "libcuda.dylib", "nvcuda.dll"),
+    AD_LIBRARY_FILE("libcuda.so", NULL, NULL), NULL};
 
 static const ad_library library = {
     .name = "cuda",

@@ -55,10 +55,10 @@ static const struct {
     }
 
 static const char *const sonames[] = {
-    "libamdhip64.so",
-    "libamdhip64.so.7",
-    "libamdhip64.so.6",
-    "libamdhip64.so.5",
+    AD_LIBRARY_FILE("libamdhip64.so", "libamdhip64.dylib", "amdhip64.dll"),
+    AD_LIBRARY_FILE("libamdhip64.so.7", NULL, "amdhip64_7.dll"),
+    AD_LIBRARY_FILE("libamdhip64.so.6", NULL, "amdhip64_6.dll"),
+    AD_LIBRARY_FILE("libamdhip64.so.5", NULL, NULL),
     NULL,
 };
 

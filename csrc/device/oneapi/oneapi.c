@@ -58,7 +58,10 @@ static const ad_symbol symbols[] = {
 };
 
 /* dpctl's package loads the library by path, so it is found by this name. */
-static const char *const sonames[] = {"libDPCTLSyclInterface.so", NULL};
+static const char *const sonames[] = {
+    AD_LIBRARY_FILE("libDPCTLSyclInterface.so", "libDPCTLSyclInterface.dylib",
+                    "DPCTLSyclInterface.dll"),
+    NULL};
 
 static const ad_library library = {
     .name = "oneapi",

@@ -59,7 +59,11 @@ static const ad_symbol symbols[] = {
 #include "abi/opencl_api.def"
 };
 
-static const char *const sonames[] = {"libOpenCL.so.1", NULL};
+static const char *const sonames[] = {
+    AD_LIBRARY_FILE("libOpenCL.so.1",
+                    "/System/Library/Frameworks/OpenCL.framework/OpenCL",
+                    "OpenCL.dll"),
+    NULL};
 
 static const ad_library library = {
     .name = "opencl",
