@@ -158,6 +158,15 @@ def test_race_is_listed_with_both_ends_and_leads_to_its_place(shown):
     assert tab.run("shown.trace.races[0].flows.map(flow => flow.category)") == ["race"]
 
 
+def test_row_of_a_race_has_the_name_that_the_race_says(shown):
+    trace = made_trace.with_a_race()
+    for event in trace["traceEvents"]:
+        if event["name"] == "thread_name" and event["pid"] == 1:
+            event["args"]["name"] = f"stream 0x5{event['tid']}"
+    rows = shown(trace).run("shown.trace.processes[1].rows.map(row => row.name)")
+    assert sorted(rows) == ["queue 1, stream 0x51", "queue 2, stream 0x50"]
+
+
 def test_trace_without_a_race_lists_none(shown):
     tab = shown(made_trace.large(40))
     assert tab.run("document.getElementById('races').hidden")

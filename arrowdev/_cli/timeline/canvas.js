@@ -209,7 +209,7 @@ class Timeline {
       paint.fillStyle = colours.grid;
       paint.fillRect(x, TOP - 5, 1, this.height);
       paint.fillStyle = colours.faint;
-      paint.fillText(text, x - width / 2, OVERVIEW + 9);
+      paint.fillText(text, Math.max(x - width / 2, 3), OVERVIEW + 9);
       last = x + width / 2;
     }
     paint.fillStyle = colours.line;
@@ -491,7 +491,8 @@ class Timeline {
     paint.fillRect(0, 0, this.width, OVERVIEW);
     paint.fillStyle = colours.faint;
     this.overview.forEach((share, x) => {
-      if (share > 0) paint.fillRect(x, OVERVIEW - 3 - share * (OVERVIEW - 8), 1, share * (OVERVIEW - 8));
+      const height = share * (OVERVIEW - 8);
+      if (share > 0) paint.fillRect(x, OVERVIEW - 3 - height, 1.6, height); // no seams if zoomed
     });
     const scale = this.width / this.axis.size;
     paint.fillStyle = colours.race;

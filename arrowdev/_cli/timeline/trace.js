@@ -81,6 +81,14 @@ function firstBy(items, time) {
   return low;
 }
 
+// A race says "queue 1" where the row is that of a handle: the row gets both names.
+function nameRows(race, flow) {
+  for (const [row, access] of [[flow.from.row, race.args.first], [flow.to.row, race.args.second]]) {
+    const queue = isRecord(access) ? textOf(access.queue) : "";
+    if (row.process.pid !== 0 && queue && !row.name.includes(queue)) row.name = `${queue}, ${row.name}`;
+  }
+}
+
 const orderOf = (one, number) => one.order ?? (isNumber(number) ? number : Infinity);
 
 // Processes by their number; threads of the host likewise, queues of a device by their name.
@@ -202,6 +210,7 @@ class Trace {
       const race = flow.category === "race" && races[firstBy(races, start - 0.0005)];
       if (race && race !== flow.to.item && race.start <= start + 0.0005) race.flows.push(flow);
       this.flows.push(flow);
+      if (race) nameRows(race, flow);
     }
   }
 
