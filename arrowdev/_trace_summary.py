@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 
 TYPE_CHECKING = False
@@ -87,7 +88,7 @@ def _exchanges(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
     for ring in _by(events, "ring").values():
         outer: dict[str, Any] | None = None
-        copies = [event for event in ring if event["kind"] == "copy"]
+        copies = sorted(event["start"] for event in ring if event["kind"] == "copy")
         for event in sorted(ring, key=lambda event: (event["start"], -event["end"])):
             if event["kind"] not in ("import", "export", "convert") or not event["is_done"]:
                 continue
@@ -96,9 +97,8 @@ def _exchanges(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             outer = event
             ends = [cls and class_name(cls) for cls in (event["from"], event["to"])]
             ends[1] = ends[1] or library_of(event["consumer"])
-            is_copied = any(
-                event["start"] <= copy["start"] and copy["end"] <= event["end"] for copy in copies
-            )
+            next_copy = bisect_left(copies, event["start"])
+            is_copied = next_copy < len(copies) and copies[next_copy] <= event["end"]
             groups[ends[0], ends[1]].append((event, is_copied))
     found = [
         {

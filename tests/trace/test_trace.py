@@ -264,6 +264,26 @@ def test_the_environment_in_another_interpreter():
     assert "ARROWDEV_TRACE: a trace is on already, in another interpreter" in done.stdout
 
 
+def test_daemon_threads_run_on_at_exit(tmp_path):
+    """The rings of all threads are full of copies when the file is made."""
+    file = tmp_path / "t.json"
+    code = (
+        "import threading, numpy as np, arrowdev as ad\n"
+        "begun = threading.Semaphore(0)\n"
+        "def work():\n"
+        "    for n in range(10**9):\n"
+        "        ad.array(np.arange(20.0)[::2])\n"
+        "        n == 2000 and begun.release()\n"
+        "for _ in range(2):\n"
+        "    threading.Thread(target=work, daemon=True).start()\n"
+        "for _ in range(2):\n"
+        "    begun.acquire()\n"
+    )
+    done = run(code, ARROWDEV_TRACE=str(file))
+    assert done.returncode == 0, done.stderr
+    assert len(slices(json.loads(file.read_text()), "copy")) >= 4000
+
+
 def test_the_summary_has_totals_and_advice():
     with ad.trace() as t:
         for _ in range(3):
