@@ -254,7 +254,7 @@ class Browser:
                 *(self.program, "--headless=new", "--no-sandbox", "--disable-gpu"),
                 *("--hide-scrollbars", f"--user-data-dir={profile}", *options, url),
             ]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=900)
         if done.returncode:
             sys.exit(f"{self.program} failed: {done.stderr[-2000:]}")
         return done.stdout
