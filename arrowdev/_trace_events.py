@@ -66,8 +66,9 @@ class Writer:
 
     def place(self, row: Row, ns: int) -> dict[str, Any]:
         pid = self.pids.setdefault(row[0], len(self.pids))
-        tid = self.tids.setdefault(row, 1 + sum(other[0] == row[0] for other in self.tids))
-        return {"pid": pid, "tid": tid, "ts": (ns - self.start) / 1000}
+        if row not in self.tids:
+            self.tids[row] = 1 + sum(other[0] == row[0] for other in self.tids)
+        return {"pid": pid, "tid": self.tids[row], "ts": (ns - self.start) / 1000}
 
     def slice(
         self, row: Row, name: str, category: str, start: int, end: int, args: dict[str, Any]
