@@ -11,18 +11,18 @@
 #include "base/wait.h"
 #include "model/array.h"
 
-static ad_mutex lock = AD_MUTEX_INIT;        /* of the list */
-static ad_interpreter *_Atomic interpreters; /* newest first */
+static ad_mutex lock = AD_MUTEX_INIT;    /* of the list */
+ad_interpreter *_Atomic ad_interpreters; /* newest first */
 static AD_THREAD_LOCAL int n_calls_here; /* this thread's, to the main one */
 
 /* --- interpreters -------------------------------------------------------- */
 
 /* The one that is current in this state. An ended one has no state. */
-static ad_interpreter *
-find(const PyInterpreterState *state)
+ad_interpreter *
+ad_interpreter_find(const PyInterpreterState *state)
 {
     ad_mutex_lock(&lock);
-    ad_interpreter *found = interpreters;
+    ad_interpreter *found = ad_interpreters;
     while (found != NULL && found->state != state) {
         found = found->next;
     }
@@ -31,18 +31,10 @@ find(const PyInterpreterState *state)
 }
 
 ad_interpreter *
-ad_interpreter_here(void)
-{
-    return atomic_load_explicit(&ad_has_interpreters, memory_order_relaxed)
-               ? find(PyInterpreterState_Get())
-               : atomic_load_explicit(&interpreters, memory_order_relaxed);
-}
-
-ad_interpreter *
 ad_interpreter_main(void)
 {
     ad_mutex_lock(&lock);
-    ad_interpreter *found = interpreters;
+    ad_interpreter *found = ad_interpreters;
     while (found != NULL && !found->is_main) {
         found = found->next;
     }
@@ -57,15 +49,16 @@ ad_interpreter_of_thread(void)
     if (last == NULL && Py_IsInitialized()) {
         last = PyGILState_GetThisThreadState();
     }
-    return last != NULL ? find(PyThreadState_GetInterpreter(last))
-                        : ad_interpreter_main();
+    return last != NULL
+               ? ad_interpreter_find(PyThreadState_GetInterpreter(last))
+               : ad_interpreter_main();
 }
 
 bool
 ad_interpreter_wants_messages(void)
 {
     ad_mutex_lock(&lock);
-    ad_interpreter *it = interpreters;
+    ad_interpreter *it = ad_interpreters;
     while (it != NULL &&
            (it->state == NULL || atomic_load(&it->log_state) == AD_LOG_OFF)) {
         it = it->next;
@@ -80,7 +73,7 @@ static void
 forget_calls(void)
 {
     ad_mutex_init(&lock);
-    for (ad_interpreter *it = interpreters; it != NULL; it = it->next) {
+    for (ad_interpreter *it = ad_interpreters; it != NULL; it = it->next) {
         atomic_store(&it->n_calls, it->is_main ? n_calls_here : 0);
     }
 }
@@ -137,6 +130,9 @@ interpreter_new(PyInterpreterState *state)
 #endif
 #if AD_PY_HAS_INTERPRETERS
     if (!self->is_main && watch_end(self) < 0) {
+#if PY_VERSION_HEX >= 0x030f0000
+        PyInterpreterView_Close(self->view);
+#endif
         free(self);
         return NULL;
     }
@@ -148,7 +144,7 @@ ad_interpreter *
 ad_interpreter_enroll(void)
 {
     PyInterpreterState *state = PyInterpreterState_Get();
-    ad_interpreter *self = find(state);
+    ad_interpreter *self = ad_interpreter_find(state);
     (void)ad_process_add_child_hook(&child_hook);
     if (self != NULL) {
         atomic_store(&self->stopped_by, 0);
@@ -159,11 +155,11 @@ ad_interpreter_enroll(void)
         return NULL;
     }
     ad_mutex_lock(&lock);
-    if (interpreters != NULL) {
+    if (ad_interpreters != NULL) {
         atomic_store(&ad_has_interpreters, true);
     }
-    self->next = interpreters;
-    interpreters = self;
+    self->next = ad_interpreters;
+    ad_interpreters = self;
     ad_mutex_unlock(&lock);
     return self;
 }
@@ -391,7 +387,7 @@ typedef struct buffer_owner {
     Py_buffer buffer;
 } buffer_owner;
 
-static void
+static inline void
 drop_object(ad_owner *base)
 {
     object_owner *owner = (object_owner *)base;
@@ -416,7 +412,7 @@ object_destroy(ad_owner *base)
 static void
 object_destroy_with_gil(ad_owner *base)
 {
-    if (atomic_load_explicit(&ad_has_interpreters, memory_order_relaxed)) {
+    if (ad_py_is_ambiguous()) {
         object_destroy(base);
     } else {
         drop_object(base);

@@ -9,6 +9,7 @@
 
 #include "async/pump.h"
 #include "base/owner.h"
+#include "base/wait.h"
 #include "support/compat.h"
 
 /* --- interpreters -------------------------------------------------------- */
@@ -37,10 +38,30 @@ typedef struct ad_interpreter {
  * memory. */
 ad_interpreter *ad_interpreter_enroll(void);
 
-/* The interpreter of this thread, which is attached to one that was enrolled.
- * A release with the GIL of "the" interpreter may be of another one as soon as
- * ad_has_interpreters (base/wait.h) is true. */
-ad_interpreter *ad_interpreter_here(void);
+/* For ad_interpreter_here(): the newest of all, and a search. */
+extern ad_interpreter *_Atomic ad_interpreters;
+ad_interpreter *ad_interpreter_find(const PyInterpreterState *state);
+
+/* Whether a thread with a GIL may not have that of the interpreter in
+ * question. */
+static inline bool
+ad_py_is_ambiguous(void)
+{
+    return AD_PY_HAS_INTERPRETERS &&
+           atomic_load_explicit(&ad_has_interpreters, memory_order_relaxed);
+}
+
+/* The interpreter of this thread, which is attached to one that was
+ * enrolled. */
+static inline ad_interpreter *
+ad_interpreter_here(void)
+{
+    /* In this order: a second one says so before it is in the list. */
+    ad_interpreter *only =
+        atomic_load_explicit(&ad_interpreters, memory_order_acquire);
+    return ad_py_is_ambiguous() ? ad_interpreter_find(PyInterpreterState_Get())
+                                : only;
+}
 
 /* For a thread that may have no interpreter: the one that it is, or was last,
  * attached to; else the main one. NULL if arrowdev was not imported there. */

@@ -27,7 +27,7 @@ ad_state *
 ad_state_current(void)
 {
     ad_state *found =
-        atomic_load_explicit(&ad_has_interpreters, memory_order_relaxed)
+        ad_py_is_ambiguous()
             ? newest_here()
             : atomic_load_explicit(&newest, memory_order_acquire);
     if (found == NULL) {
