@@ -33,7 +33,7 @@ static AD_THREAD_LOCAL const char *why_next;
 static ad_thread_key at_thread_end;
 static ad_once once = AD_ONCE_INIT;
 static bool has_key;
-void (*_Atomic ad_trace_add_with_line)(ad_trace_event *event) = NULL;
+void (*_Atomic ad_trace_add_with_line)(ad_trace_event *event);
 
 bool
 ad_trace_is_on(void)
