@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     # ("host", thread id), or (name of a device, name of a stream or queue)
     Row: TypeAlias = tuple[str, int | str]
 
+MOST_EVENTS = 1 << 24  # of a thread: 8 GB
+
 _lock = threading.Lock()
 _current: trace | None = None
 
@@ -130,7 +132,7 @@ class trace:
     RuntimeError
         A trace is on already: there is one at a time in a process.
     ValueError
-        `events` is not positive.
+        `events` is not positive, or more than 16,777,216.
 
     Examples
     --------
@@ -147,8 +149,8 @@ class trace:
         html: str | PathLike[str] | None = None,
         events: int = 1 << 16,
     ) -> None:
-        if events <= 0:
-            raise ValueError(f"a trace keeps a positive number of events, not {events}")
+        if not 0 < events <= MOST_EVENTS:
+            raise ValueError(f"a trace keeps from 1 to {MOST_EVENTS:,} events, not {events:,}")
         self.file = None if file is None else os.path.abspath(file)
         self.html = None if html is None else os.path.abspath(html)
         self.data: dict[str, Any] = {}

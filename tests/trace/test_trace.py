@@ -168,8 +168,9 @@ def test_the_page_of_a_trace(tmp_path):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="positive number of events, not 0"):
-        ad.trace(events=0)
+    for events in (0, -1, (1 << 24) + 1, (1 << 64) // 488 + 1):
+        with pytest.raises(ValueError, match=f"from 1 to 16,777,216 events, not {events:,}"):
+            ad.trace(events=events)
     with pytest.raises(RuntimeError, match="once its block has ended"):
         ad.trace().summary()
 
