@@ -247,6 +247,47 @@ def logger(kind):
     silent.end()
 
 
+# --- traces --------------------------------------------------------------------------------------
+
+# A package `nvtx` of this interpreter.
+NVTX = """
+import sys, types
+import arrowdev as ad
+
+begun = []
+nvtx = sys.modules["nvtx"] = types.ModuleType("nvtx")
+nvtx.push_range = begun.append
+nvtx.pop_range = lambda: ended.append(begun.pop())
+ended = []
+"""
+
+TRACE = """
+with ad.trace() as t:
+    for _ in range(100):
+        ad.array(b"abc")
+names = [event["name"] for event in t.data["traceEvents"] if event["ph"] == "X"]
+assert names.count("import bytes") == 100, names
+assert not begun and ended == ["array"] * 100, (begun, ended)
+ended.clear()
+"""
+
+
+def trace_in_each(kind):
+    """A trace of one interpreter leaves nothing behind for that of another one."""
+    here = {}
+    exec(NVTX + TRACE, here)
+    made, other = Interpreter(kind), Interpreter(kind)
+    made.run(NVTX + TRACE)
+    other.run(NVTX + TRACE)
+    made.run(TRACE)
+    made.end()
+    other.run(TRACE)
+    exec(TRACE, here)
+    other.end()
+    exec(TRACE, here)
+    del sys.modules["nvtx"]
+
+
 # --- what is for the main interpreter ------------------------------------------------------------
 
 TESTING = """

@@ -147,6 +147,11 @@ def test_each_interpreter_has_its_own_logger():
 
 
 @needs_interpreters
+def test_a_trace_in_each_interpreter():
+    run("interpreters", "trace_in_each")
+
+
+@needs_interpreters
 def test_software_device_is_for_the_main_interpreter():
     run("interpreters", "testing")
 

@@ -395,11 +395,9 @@ call(point *self, PyObject *object, PyObject *const *args, Py_ssize_t n,
         begun = &event;
         event.is_done = self->has_parts;
     }
-    bool has_range = ad_nvtx_push(self->method->ml_name);
+    ad_nvtx_range range = ad_nvtx_push(self->method->ml_name);
     PyObject *result = function(object, args, n, kwnames);
-    if (has_range) {
-        ad_nvtx_pop();
-    }
+    ad_nvtx_pop(&range);
     begun = outer;
     finish(subject, result, &event);
     return result;
