@@ -48,9 +48,10 @@ ad_py_unlock(ad_py_mutex *mutex)
 #endif
 
 /* The value of a member that other threads may write and that cannot be
- * _Atomic: one of CPython's structs, or one that Py_VISIT and Py_CLEAR take.
- * This and ad_py_set_once() are the only uses of the compiler's own atomics. */
+ * _Atomic: one of CPython's structs, or one that Py_VISIT and Py_CLEAR take. */
 #define AD_PY_LOAD(member, order) __atomic_load_n(&(member), __ATOMIC_##order)
+#define AD_PY_STORE(member, value)                                            \
+    __atomic_store_n(&(member), value, __ATOMIC_RELEASE)
 
 /* A member that is set once, on first need: borrowed, or NULL. */
 static inline PyObject *

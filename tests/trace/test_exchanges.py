@@ -388,3 +388,31 @@ def test_nvtx_ranges_of_the_python_package(monkeypatch):
     with ad.trace():
         ad.array(np.arange(3))
     assert len(calls) == 6
+
+
+def test_what_is_put_in_the_place_of_a_function_is_left_alone(monkeypatch):
+    """A method that the trace before has bound is still that method."""
+    column = ad.array(np.arange(3))
+    with ad.trace():
+        bound = [column.__arrow_c_device_array__, column.__dlpack__, column.into, ad.tensor]
+    for name, other in (
+        ("array", lambda x: x),
+        ("convert", ad._core._log),
+        ("from_dlpack", sorted),
+        ("record_batch", None),
+        ("array_stream", ad.tensor),
+    ):
+        monkeypatch.setattr(ad._core, name, other)
+    with ad.trace() as t:
+        ad.tensor(np.arange(3))
+        pair = bound[0]()
+        memory = bound[1]()
+        assert isinstance(bound[2](np.ndarray), np.ndarray)
+    assert len(pair) == 2 and "dltensor" in repr(memory)
+    assert len(slices(t.data, "import")) == 1
+    assert sorted(event["name"] for event in slices(t.data, "export"))[0].startswith("export")
+    monkeypatch.undo()
+    with ad.trace() as t:
+        ad.array(np.arange(3))
+        bound[3](np.arange(3))
+    assert len(slices(t.data, "import")) == 2

@@ -15,6 +15,7 @@
 #include "protocol/protocol.h"
 #include "python/functions/trace_nvtx.h"
 #include "support/capsule.h"
+#include "support/compat.h"
 #include "support/objects.h"
 
 /* The import that this thread has begun, whose protocol fills it in; in it,
@@ -223,13 +224,13 @@ set_protocols(bool on)
 {
     for (int i = 0; i < AD_N_PROTOCOLS; i++) {
         const ad_protocol *protocol = ad_protocols[i];
-        untraced[i] = protocol;
-        traced[i] = *protocol;
-        traced[i].import = traced_import;
-        __atomic_store_n(&ad_imports[i],
-                         on && protocol->import != NULL ? &traced[i]
-                                                        : protocol,
-                         __ATOMIC_RELEASE);
+        if (untraced[i] == NULL) { /* by the first trace */
+            untraced[i] = protocol;
+            traced[i] = *protocol;
+            traced[i].import = traced_import;
+        }
+        AD_PY_STORE(ad_imports[i],
+                    on && protocol->import != NULL ? &traced[i] : protocol);
     }
 }
 
@@ -332,9 +333,10 @@ enum {
     MAX_POINTS = 32
 };
 
-/* A function, method or getter, and the descriptor that leads to it. */
+/* A function, method or getter, and its traced form. A point stays what it is:
+ * a thread may be in its call when the trace ends and when the next one begins,
+ * and the traced form of a method may be bound. */
 typedef struct point {
-    PyObject *descriptor;
     ad_trace_kind kind;
     bool is_method; /* the first argument is `self` */
     bool has_parts; /* an import of several objects, which adds one event */
@@ -346,6 +348,14 @@ typedef struct point {
 
 static point points[MAX_POINTS];
 static size_t n_points;
+
+/* The descriptors that lead to them, of the interpreter that is traced. Types
+ * share points. */
+static struct {
+    PyObject *descriptor;
+    point *point;
+} exchanged[MAX_POINTS];
+static size_t n_exchanged;
 
 static void
 finish(PyObject *subject, PyObject *result, ad_trace_event *event)
@@ -379,7 +389,7 @@ is_ours(PyObject *object)
 }
 
 static PyObject *
-call(point *self, PyObject *object, PyObject *const *args, Py_ssize_t n,
+call(const point *self, PyObject *object, PyObject *const *args, Py_ssize_t n,
      PyObject *kwnames)
 {
     ad_fastcall *function =
@@ -476,14 +486,14 @@ set_slots(ad_state *state, bool on)
     PyObject *const types[] = {state->array_type, state->tensor_type,
                                state->buffer_type};
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
-        ((PyTypeObject *)types[i])->tp_as_buffer->bf_getbuffer =
-            on ? get_buffer : ad_buffer_get;
+        PyBufferProcs *procs = ((PyTypeObject *)types[i])->tp_as_buffer;
+        AD_PY_STORE(procs->bf_getbuffer, on ? get_buffer : ad_buffer_get);
     }
     PyTypeObject *stream = (PyTypeObject *)state->array_stream_type;
     if (untraced_next == NULL) {
         untraced_next = stream->tp_iternext;
     }
-    stream->tp_iternext = on ? next_batch : untraced_next;
+    AD_PY_STORE(stream->tp_iternext, on ? next_batch : untraced_next);
 }
 
 /* --- finding the points -------------------------------------------------- */
@@ -502,45 +512,107 @@ is_traced_getter(const char *name)
     return false;
 }
 
-/* A getter whose closure is a PyMethodDef gives a method. */
-static int
-add_point(PyObject *descriptor, ad_trace_kind kind, const char *name)
+static bool
+is_fastcall(const PyMethodDef *method)
 {
-    if (descriptor == NULL) {
-        return -1;
+    return method->ml_flags == (METH_FASTCALL | METH_KEYWORDS);
+}
+
+/* A getter whose closure is a PyMethodDef gives a method. */
+static void
+fill_getset(point *self)
+{
+    self->traced_getset = *self->getset;
+    if (is_traced_getter(self->getset->name)) {
+        self->traced_getset.get = get;
+        self->traced_getset.closure = self;
+    } else {
+        self->method = self->getset->closure;
+        self->traced_getset.closure = &self->traced_method;
+    }
+}
+
+/* The point of a function or method, or of a getter. NULL with an exception. */
+static point *
+find_point(PyMethodDef *method, PyGetSetDef *getset, bool is_method,
+           ad_trace_kind kind)
+{
+    for (size_t i = 0; i < n_points; i++) {
+        if (getset != NULL ? points[i].getset == getset
+                           : points[i].method == method &&
+                                 points[i].getset == NULL) {
+            return &points[i];
+        }
     }
     if (n_points == MAX_POINTS) {
         PyErr_SetString(PyExc_SystemError, "too many points of a trace");
-        return -1;
+        return NULL;
     }
     point *self = &points[n_points];
-    *self = (point){
-        .descriptor = Py_NewRef(descriptor),
-        .kind = kind,
-        .has_parts = strcmp(name, "record_batch") == 0,
-    };
-    if (PyCFunction_Check(descriptor)) {
-        self->method = ((PyCFunctionObject *)descriptor)->m_ml;
-    } else if (Py_TYPE(descriptor) == &PyMethodDescr_Type) {
-        self->method = ((PyMethodDescrObject *)descriptor)->d_method;
-    } else {
-        self->getset = ((PyGetSetDescrObject *)descriptor)->d_getset;
-        self->traced_getset = *self->getset;
-        if (is_traced_getter(name)) {
-            self->traced_getset.get = get;
-            self->traced_getset.closure = self;
-        } else {
-            self->method = self->getset->closure;
-            self->traced_getset.closure = &self->traced_method;
-        }
+    self->kind = kind;
+    self->method = method;
+    self->getset = getset;
+    self->is_method = is_method;
+    if (getset != NULL) {
+        fill_getset(self);
     }
     if (self->method != NULL) {
-        self->is_method = !PyCFunction_Check(descriptor);
+        self->has_parts = strcmp(self->method->ml_name, "record_batch") == 0;
         self->traced_method = *self->method;
         self->traced_method.ml_meth =
             (PyCFunction)(void (*)(void))calls[n_points];
     }
     n_points++;
+    return self;
+}
+
+static int
+add_point(PyObject *descriptor, point *self)
+{
+    if (self == NULL) {
+        return -1;
+    }
+    if (n_exchanged == MAX_POINTS) {
+        PyErr_SetString(PyExc_SystemError, "too many points of a trace");
+        return -1;
+    }
+    exchanged[n_exchanged].descriptor = Py_NewRef(descriptor);
+    exchanged[n_exchanged++].point = self;
+    return 0;
+}
+
+/* What somebody has put in the place of the module's function is left alone. */
+static int
+add_function(PyObject *module, const char *name, ad_trace_kind kind)
+{
+    PyObject *function = PyObject_GetAttrString(module, name);
+    int result = function != NULL ? 0 : -1;
+    if (function != NULL && PyCFunction_CheckExact(function) &&
+        PyCFunction_GET_SELF(function) == module) {
+        PyMethodDef *method = ((PyCFunctionObject *)function)->m_ml;
+        if (is_fastcall(method)) {
+            point *self = find_point(method, NULL, false, kind);
+            result = add_point(function, self);
+        }
+    }
+    Py_XDECREF(function);
+    return result;
+}
+
+static int
+add_descriptor(PyObject *descriptor, ad_trace_kind kind)
+{
+    if (Py_IS_TYPE(descriptor, &PyGetSetDescr_Type)) {
+        PyGetSetDef *getset = ((PyGetSetDescrObject *)descriptor)->d_getset;
+        return add_point(descriptor, find_point(NULL, getset, true, kind));
+    }
+    if (Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) {
+        PyMethodDef *method = ((PyMethodDescrObject *)descriptor)->d_method;
+        if (is_fastcall(method)) {
+            point *self = find_point(method, NULL, true, kind);
+            return add_point(descriptor, self);
+        }
+    }
     return 0;
 }
 
@@ -562,7 +634,7 @@ add_points_of(PyObject *type)
         PyObject *dict = ad_py_type_dict((PyTypeObject *)type);
         PyObject *found =
             dict != NULL ? PyDict_GetItemString(dict, names[i]) : NULL;
-        int result = found != NULL ? add_point(found, kind, names[i]) : 0;
+        int result = found != NULL ? add_descriptor(found, kind) : 0;
         Py_XDECREF(dict);
         if (result < 0) {
             return -1;
@@ -581,14 +653,10 @@ find_points(ad_state *state, PyObject *module)
     int result = 0;
     for (size_t i = 0; i < sizeof(imports) / sizeof(*imports) && result == 0;
          i++) {
-        PyObject *function = PyObject_GetAttrString(module, imports[i]);
-        result = add_point(function, AD_TRACE_IMPORT, imports[i]);
-        Py_XDECREF(function);
+        result = add_function(module, imports[i], AD_TRACE_IMPORT);
     }
-    PyObject *convert = PyObject_GetAttrString(module, "convert");
-    result =
-        result == 0 ? add_point(convert, AD_TRACE_CONVERT, "convert") : -1;
-    Py_XDECREF(convert);
+    result = result == 0 ? add_function(module, "convert", AD_TRACE_CONVERT)
+                         : result;
     for (size_t i = 0; i < sizeof(types) / sizeof(*types) && result == 0;
          i++) {
         result = add_points_of(types[i]);
@@ -596,28 +664,26 @@ find_points(ad_state *state, PyObject *module)
     return result;
 }
 
-/* What else the points hold is static, and threads may be in their calls. */
 static void
-drop_points(void)
+drop_descriptors(void)
 {
-    for (size_t i = 0; i < n_points; i++) {
-        Py_CLEAR(points[i].descriptor);
+    for (size_t i = 0; i < n_exchanged; i++) {
+        Py_CLEAR(exchanged[i].descriptor);
     }
-    n_points = 0;
+    n_exchanged = 0;
 }
 
 static void
-set_point(point *self, bool on)
+exchange(PyObject *descriptor, point *self, bool on)
 {
-    PyObject *descriptor = self->descriptor;
     PyMethodDef *method = on ? &self->traced_method : self->method;
-    if (PyCFunction_Check(descriptor)) {
-        ((PyCFunctionObject *)descriptor)->m_ml = method;
+    if (PyCFunction_CheckExact(descriptor)) {
+        AD_PY_STORE(((PyCFunctionObject *)descriptor)->m_ml, method);
     } else if (self->getset != NULL) {
-        ((PyGetSetDescrObject *)descriptor)->d_getset =
-            on ? &self->traced_getset : self->getset;
+        AD_PY_STORE(((PyGetSetDescrObject *)descriptor)->d_getset,
+                    on ? &self->traced_getset : self->getset);
     } else {
-        ((PyMethodDescrObject *)descriptor)->d_method = method;
+        AD_PY_STORE(((PyMethodDescrObject *)descriptor)->d_method, method);
     }
 }
 
@@ -626,15 +692,15 @@ ad_trace_points_set(PyObject *module, bool on)
 {
     ad_state *state = ad_state_of_module(module);
     if (on && find_points(state, module) < 0) {
-        drop_points();
+        drop_descriptors();
         return -1;
     }
     ad_nvtx_find(on);
-    for (size_t i = 0; i < n_points; i++) {
-        set_point(&points[i], on);
+    for (size_t i = 0; i < n_exchanged; i++) {
+        exchange(exchanged[i].descriptor, exchanged[i].point, on);
     }
     if (!on) {
-        drop_points();
+        drop_descriptors();
     }
     set_slots(state, on);
     set_protocols(on);
