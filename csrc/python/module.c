@@ -9,6 +9,7 @@
 #include "python/types/types.h"
 #include "python/functions/for_test_device.h"
 #include "python/functions/functions.h"
+#include "python/functions/trace.h"
 #include "support/logging.h"
 #include "support/py_call.h"
 #include "support/waiting.h"
@@ -141,6 +142,7 @@ at_exit(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     ad_interpreter *here = ad_interpreter_here();
     const int64_t deadline = ad_now() + PATIENCE_NS;
+    ad_trace_at_exit();
     Py_BEGIN_ALLOW_THREADS;
     ad_async_pump_stop_all(&here->pumps);
     ad_py_calls_stop(here, deadline);

@@ -7,6 +7,8 @@ import threading
 
 import common
 
+import arrowdev as ad
+
 try:
     import _interpreters as interpreters  # 3.13
 except ImportError:
@@ -286,6 +288,36 @@ def trace_in_each(kind):
     other.end()
     exec(TRACE, here)
     del sys.modules["nvtx"]
+
+
+LEFT_OPEN = """
+import atexit
+if is_ended:  # after arrowdev's own end, which was registered later
+    atexit.register(lambda: t.end())
+import arrowdev as ad
+
+t = ad.trace()
+t.__enter__()
+column = ad.array(b"abc")
+"""
+
+
+def trace_left_open(kind):
+    """An interpreter ends while its trace is on; the next trace is not affected."""
+    for is_ended in (False, True):
+        made = Interpreter(kind)
+        made.run(LEFT_OPEN, is_ended=is_ended)
+        refused = ""
+        try:
+            ad.trace().__enter__()
+        except RuntimeError as error:
+            refused = str(error)
+        assert "on already, in another interpreter" in refused
+        made.end()
+        with ad.trace() as t:
+            ad.array(b"abc")
+        names = [event["name"] for event in t.data["traceEvents"] if event["ph"] == "X"]
+        assert names.count("import bytes") == 1, names
 
 
 # --- what is for the main interpreter ------------------------------------------------------------

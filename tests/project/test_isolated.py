@@ -152,6 +152,11 @@ def test_a_trace_in_each_interpreter():
 
 
 @needs_interpreters
+def test_a_sub_interpreter_leaves_its_trace_open():
+    run("interpreters", "trace_left_open")
+
+
+@needs_interpreters
 def test_software_device_is_for_the_main_interpreter():
     run("interpreters", "testing")
 

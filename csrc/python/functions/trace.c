@@ -89,8 +89,10 @@ find_line(ad_trace_event *event)
     Py_XDECREF(frame);
 }
 
-/* The interpreter that the trace is of. Objects of others are not kept. */
+/* The interpreter that a trace is of, until its events are collected, or NULL.
+ * Objects of others are not kept. */
 static ad_interpreter *_Atomic traced;
+static PyObject *traced_module; /* of it */
 
 /* Adds the event with the line, if this thread can tell it. */
 void
@@ -123,9 +125,6 @@ ad_trace_add_python(ad_trace_event *event)
 }
 
 /* --- begin and end ------------------------------------------------------- */
-
-/* From the begin of a trace until its events are collected. */
-static atomic_bool is_busy;
 
 static int
 add_folder(PyObject *path)
@@ -163,18 +162,20 @@ ad_function_trace_start(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "nO!", &capacity, &PyTuple_Type, &paths)) {
         return NULL;
     }
-    if (atomic_exchange(&is_busy, true)) {
+    ad_interpreter *none = NULL;
+    if (!atomic_compare_exchange_strong(&traced, &none,
+                                        ad_interpreter_here())) {
         PyErr_SetString(PyExc_RuntimeError,
                         "a trace is on already, in another interpreter, and a "
                         "process has one at a time");
         return NULL;
     }
-    atomic_store(&traced, ad_interpreter_here());
     atomic_store(&ad_trace_add_with_line, ad_trace_add_python);
     if (add_folders(paths) < 0 || ad_trace_points_set(module, true) < 0) {
-        atomic_store(&is_busy, false);
+        atomic_store(&traced, NULL);
         return NULL;
     }
+    traced_module = Py_NewRef(module);
     ad_trace_start((size_t)capacity);
     Py_RETURN_NONE;
 }
@@ -271,16 +272,43 @@ drop_object(void *Py_UNUSED(data), void *object)
     Py_DECREF((PyObject *)object);
 }
 
-PyObject *
-ad_function_trace_stop(PyObject *module, PyObject *Py_UNUSED(ignored))
+/* False: an event was not taken, and an exception may say why. */
+static bool
+end_trace(ad_trace_visitor *visitor)
 {
     ad_trace_stop();
-    if (ad_trace_points_set(module, false) < 0) {
-        return NULL;
+    (void)ad_trace_points_set(traced_module, false);
+    Py_CLEAR(traced_module);
+    bool is_complete = ad_trace_collect(visitor);
+    atomic_store(&traced, NULL);
+    return is_complete;
+}
+
+static bool
+drop_event(void *Py_UNUSED(data), size_t Py_UNUSED(ring),
+           uint64_t Py_UNUSED(thread), const ad_trace_event *Py_UNUSED(event))
+{
+    return false;
+}
+
+void
+ad_trace_at_exit(void)
+{
+    ad_interpreter *here = ad_interpreter_here();
+    if (!here->is_main && atomic_load(&traced) == here) {
+        ad_trace_visitor visitor = {.event = drop_event,
+                                    .object = drop_object};
+        (void)end_trace(&visitor);
     }
+}
+
+/* The list is made first: without memory the trace goes on. */
+PyObject *
+ad_function_trace_stop(PyObject *Py_UNUSED(module),
+                       PyObject *Py_UNUSED(ignored))
+{
     PyObject *events = PyList_New(0);
     if (events == NULL) {
-        atomic_store(&is_busy, false);
         return NULL;
     }
     ad_trace_visitor visitor = {
@@ -288,9 +316,8 @@ ad_function_trace_stop(PyObject *module, PyObject *Py_UNUSED(ignored))
         .object = drop_object,
         .data = events,
     };
-    bool is_complete = ad_trace_collect(&visitor);
-    atomic_store(&is_busy, false);
-    if (!is_complete) {
+    bool is_on = atomic_load(&traced) == ad_interpreter_here();
+    if (is_on && !end_trace(&visitor)) {
         Py_DECREF(events);
         return NULL;
     }

@@ -8,7 +8,12 @@
 /* _trace_start(capacity, folders): the folder of arrowdev, then those of all
  * other code that is not the user's. */
 PyObject *ad_function_trace_start(PyObject *module, PyObject *args);
-/* _trace_stop(): the events as dicts, and how many were dropped. */
+/* _trace_stop(): the events as dicts, and how many were dropped. None if the
+ * trace has ended, see below. */
 PyObject *ad_function_trace_stop(PyObject *module, PyObject *ignored);
+
+/* Ends a trace that this sub-interpreter leaves open: the next one may be of
+ * another interpreter, and must not find its objects. */
+void ad_trace_at_exit(void);
 
 #endif /* AD_PYTHON_FUNCTIONS_TRACE_H */

@@ -538,9 +538,9 @@ find_point(PyMethodDef *method, PyGetSetDef *getset, bool is_method,
            ad_trace_kind kind)
 {
     for (size_t i = 0; i < n_points; i++) {
-        if (getset != NULL ? points[i].getset == getset
-                           : points[i].method == method &&
-                                 points[i].getset == NULL) {
+        if (getset != NULL
+                ? points[i].getset == getset
+                : points[i].method == method && points[i].getset == NULL) {
             return &points[i];
         }
     }
