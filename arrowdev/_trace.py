@@ -125,7 +125,7 @@ class trace:
     Attributes
     ----------
     data : dict
-        What was written, once the block has ended.
+        What was written, or would be, once the block has ended; empty before.
 
     Raises
     ------
@@ -156,7 +156,7 @@ class trace:
         self.data: dict[str, Any] = {}
         self.recorder = Recorder(events)
         self._events = events
-        self._pid = 0
+        self._has_begun = False
         self._start = 0
 
     def __enter__(self) -> trace:
@@ -167,12 +167,12 @@ class trace:
                     "a trace is on already, and a process has one at a time; "
                     "it ends with its `with` block, or at exit if ARROWDEV_TRACE began it"
                 )
-            if self._pid:
+            if self._has_begun:
                 raise RuntimeError("this trace has ended; make another one with arrowdev.trace()")
-            self._pid = os.getpid()
             folders = _folders()
             self._start = time.monotonic_ns()
             _core._trace_start(self._events, folders)
+            self._has_begun = True
             _current = self
         return self
 
@@ -190,12 +190,14 @@ class trace:
         with _lock:
             if _current is not self:
                 return
-            _current = None
-            events, dropped = _core._trace_stop()
+            try:
+                stopped = _core._trace_stop()
+            finally:
+                _current = None
         end = time.monotonic_ns()
         from arrowdev import _trace_events
 
-        self.data = _trace_events.chrome(events, dropped, self.recorder, self._start, end)
+        self.data = _trace_events.chrome(stopped, self.recorder, self._start, end)
         if self.file is not None:
             _trace_events.write(self.data, self.file)
         if self.html is not None:

@@ -281,20 +281,22 @@ KINDS = {
 
 
 def chrome(
-    events: list[dict[str, Any]], dropped: int, recorder: Recorder, start: int, end: int
+    stopped: tuple[list[dict[str, Any]], int, int], recorder: Recorder, start: int, end: int
 ) -> dict[str, Any]:
-    """The trace as it is written to its file."""
+    """The trace as it is written to its file; `stopped` is what _trace_stop() gave."""
     from arrowdev import _trace_summary
 
     writer = Writer(start)
+    found, dropped, lost = stopped
     # What began in the trace before this one is of neither.
-    events = [event for event in events if event["start"] >= start]
+    events = [event for event in found if event["start"] >= start]
     writer.place((HOST, threading.main_thread().ident or 0), start)
     for event in sorted(events, key=lambda event: event["start"]):
         KINDS[event["kind"]](writer, event)
     for kind, *entry in list(recorder.entries):
         getattr(writer, kind)(*entry)
-    dropped += recorder.n_added - len(recorder.entries)
+    # Threads count without a lock.
+    dropped += max(0, recorder.n_added - len(recorder.entries))
     return {
         "traceEvents": writer.metadata() + sorted(writer.events, key=lambda event: event["ts"]),
         "displayTimeUnit": "ns",
@@ -304,7 +306,8 @@ def chrome(
             "start_ns": start,  # of CLOCK_MONOTONIC, which all processes share
             "command": [_core._shown(word) for word in sys.orig_argv],
             "dropped": dropped,
-            "summary": _trace_summary.summary(events, dropped, end - start),
+            "lost": lost,
+            "summary": _trace_summary.summary(events, dropped, lost, end - start),
         },
     }
 

@@ -147,7 +147,7 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     return advice
 
 
-def summary(events: list[dict[str, Any]], dropped: int, ns: int) -> dict[str, Any]:
+def summary(events: list[dict[str, Any]], dropped: int, lost: int, ns: int) -> dict[str, Any]:
     kinds = _by(events, "kind")
     result: dict[str, Any] = {
         "ns": ns,
@@ -157,6 +157,7 @@ def summary(events: list[dict[str, Any]], dropped: int, ns: int) -> dict[str, An
         "refusals": len(kinds.get(("refusal",), [])),
         "alive": _alive(kinds),
         "dropped": dropped,
+        "lost": lost,
     }
     result["advice"] = _advice(result)
     return result
@@ -190,5 +191,7 @@ def text(summary: dict[str, Any]) -> str:
         lines.append(
             f"  {times(summary['dropped'], 'event')} dropped: the rings were full, see events="
         )
+    if summary["lost"]:
+        lines.append(f"  {times(summary['lost'], 'event')} lost: no memory was left for the rings")
     lines += [f"  advice: {advice}" for advice in summary["advice"]]
     return "\n".join(lines)

@@ -38,10 +38,9 @@ def merged(traces, names):
     for number, (trace, other, start) in enumerate(zip(traces, others, starts, strict=True)):
         shift = (start - first) / 1000
         for event in filter(_is_event, trace["traceEvents"]):
-            pid = pids.setdefault((number, event.get("pid")), len(pids))
+            pid = pids.setdefault((number, str(event.get("pid"))), len(pids))
             events.append(_moved(event, number, pid, other.get("pid"), shift))
     events += _arrows(events)
-    dropped = sum(_number(other.get("dropped")) for other in others)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -49,7 +48,10 @@ def merged(traces, names):
             **others[0],
             "pid": [other.get("pid") for other in others],
             "start_ns": first,
-            "dropped": dropped,
+            **{
+                key: sum(_number(other.get(key)) for other in others)
+                for key in ("dropped", "lost")
+            },
             "summary": _summary([other.get("summary") for other in others]),
         },
     }

@@ -16,6 +16,7 @@ struct ad_trace_ring {
     uint64_t thread;
     unsigned trace; /* which the events are of */
     uint64_t n;     /* written so far */
+    size_t size;    /* there is room for, doubled up to `capacity` */
     size_t capacity;
     ad_trace_event *events;
     /* Objects by their address: open addressing, half full at most. */
@@ -127,18 +128,32 @@ take_ring(void)
     return ring;
 }
 
-/* Within begin() and end(): room for the events of this trace. */
+/* Within begin() and end(): room for one more event of this trace. */
 static bool
-open_ring(ad_trace_ring *ring)
+make_room(ad_trace_ring *ring)
 {
-    size_t capacity = atomic_load(&capacity_now);
-    if (ring->trace == ad_trace_number() && ring->events != NULL) {
+    enum {
+        FIRST_SIZE = 256
+    };
+    if (ring->trace != ad_trace_number()) {
+        ring->trace = ad_trace_number();
+        ring->capacity = atomic_load(&capacity_now);
+        ring->n = 0; /* of a trace that was not collected */
+    }
+    if (ring->n < ring->size || ring->size == ring->capacity) {
         return true;
     }
-    ring->events = malloc(capacity * sizeof(*ring->events));
-    ring->capacity = capacity;
-    ring->trace = ad_trace_number();
-    return ring->events != NULL;
+    size_t size = ring->size > 0 ? 2 * ring->size : FIRST_SIZE;
+    if (size > ring->capacity) {
+        size = ring->capacity;
+    }
+    ad_trace_event *events = realloc(ring->events, size * sizeof(*events));
+    if (events == NULL) {
+        return false;
+    }
+    ring->events = events;
+    ring->size = size;
+    return true;
 }
 
 ad_trace_ring *
@@ -156,7 +171,7 @@ ad_trace_begin(const ad_trace_event *event)
      * trace is off. */
     atomic_store(&ring->is_writing, true);
     if (ad_trace_is_on() && event->trace == ad_trace_number()) {
-        if (open_ring(ring)) {
+        if (make_room(ring)) {
             return ring;
         }
         atomic_fetch_add(&n_lost, 1);
@@ -371,8 +386,10 @@ collect_ring(ad_trace_ring *ring, ad_trace_visitor *visitor)
                                  &ring->events[i % ring->capacity]);
     }
     for (size_t i = 0; i < ring->n_cells; i++) {
-        if (ring->kept[i] != NULL) {
-            visitor->object(visitor->data, ring->kept[i]);
+        void *object = ring->kept[i];
+        ring->kept[i] = NULL; /* a child forked meanwhile collects once more */
+        if (object != NULL) {
+            visitor->object(visitor->data, object);
         }
     }
     free(ring->events);
@@ -380,7 +397,7 @@ collect_ring(ad_trace_ring *ring, ad_trace_visitor *visitor)
     ring->events = NULL;
     ring->kept = NULL;
     ring->n_cells = ring->n_kept = 0;
-    ring->n = 0;
+    ring->n = ring->size = 0;
     return goes_on;
 }
 
@@ -388,7 +405,8 @@ bool
 ad_trace_collect(ad_trace_visitor *visitor)
 {
     bool goes_on = true;
-    visitor->dropped = atomic_load(&n_lost);
+    visitor->dropped = 0;
+    visitor->lost = atomic_load(&n_lost);
     for (ad_trace_ring *r = atomic_load(&rings); r != NULL; r = r->next) {
         goes_on = collect_ring(r, visitor) && goes_on;
     }

@@ -6,8 +6,8 @@
  * (device/traced.c), and the entries from Python and the protocols
  * (python/functions/trace.c).
  *
- * A thread writes to its own ring and takes no lock. A full ring drops its
- * oldest event. ad_trace_stop() waits for the writes that have begun, which are
+ * A thread writes to its own ring and takes no lock. A ring grows up to its
+ * capacity; then each event takes the place of the oldest one. ad_trace_stop() waits for the writes that have begun, which are
  * short: between ad_trace_begin() and ad_trace_end() a thread calls neither
  * Python nor a runtime. In a forked child the trace is off.
  */
@@ -48,7 +48,7 @@ typedef struct ad_trace_event {
     unsigned trace;   /* the trace that it belongs to */
     int64_t start;    /* ns of CLOCK_MONOTONIC */
     int64_t end;      /* equal to `start` for what takes no time */
-    const char *name; /* static: the protocol, function or reason */
+    const char *name; /* static: the protocol or function */
     /* Python objects that the ring keeps (ad_trace_keep). */
     void *from;     /* class */
     void *to;       /* class */
@@ -65,7 +65,7 @@ typedef struct ad_trace_event {
     const void *event;
     int32_t ndim; /* -1: no shape is known */
     int64_t shape[AD_TRACE_DIMENSIONS];
-    char type[AD_TRACE_TYPE_SIZE];
+    char type[AD_TRACE_TYPE_SIZE]; /* of the elements; a refusal's reason */
     char why[AD_TRACE_WHY_SIZE];
 } ad_trace_event;
 
@@ -117,13 +117,14 @@ void ad_trace_start(size_t capacity);
 void ad_trace_stop(void);
 
 /* After ad_trace_stop(): visits the events of each ring, oldest first, then
- * the objects that it kept, and empties it. `dropped` counts lost events. */
+ * the objects that it kept, and empties it. */
 typedef struct ad_trace_visitor {
     bool (*event)(void *data, size_t ring, uint64_t thread,
                   const ad_trace_event *event);
     void (*object)(void *data, void *object);
     void *data;
-    uint64_t dropped;
+    uint64_t dropped; /* by full rings */
+    uint64_t lost;    /* for want of memory */
 } ad_trace_visitor;
 
 /* False: `event` has returned false, and the rest was dropped. */

@@ -11,6 +11,7 @@
 typedef struct seen {
     size_t n_events;
     size_t n_objects;
+    uint64_t lost;
     int64_t last;
     bool is_in_order;
     size_t stop_after; /* 0: never */
@@ -39,10 +40,11 @@ see_object(void *data, void *object)
 static bool
 collect(seen *out, uint64_t *dropped)
 {
-    ad_trace_visitor visitor = {see_event, see_object, out, 0};
+    ad_trace_visitor visitor = {see_event, see_object, out, 0, 0};
     out->is_in_order = true;
     out->last = -1;
     bool is_complete = ad_trace_collect(&visitor);
+    out->lost = visitor.lost;
     *dropped = visitor.dropped;
     return is_complete;
 }
@@ -193,19 +195,69 @@ test_events_of_a_thread_that_has_ended_stay(void)
 }
 
 static void
-test_without_memory_events_are_counted_as_dropped(void)
+test_a_ring_grows_to_its_capacity(void)
+{
+    static const int64_t ns[] = {255, 256, 257, 512, 1000, 1001, 5000};
+    for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
+        seen found = {0};
+        uint64_t dropped;
+        ad_trace_start(1000);
+        for (int64_t j = 0; j < ns[i]; j++) {
+            add(j);
+        }
+        ad_trace_stop();
+        CHECK(collect(&found, &dropped));
+        CHECK_INT(found.n_events, ns[i] < 1000 ? ns[i] : 1000);
+        CHECK_INT(found.n_events + dropped, ns[i]);
+        CHECK_INT(found.last, ns[i] - 1);
+        CHECK(found.is_in_order);
+    }
+}
+
+static void
+test_a_trace_that_was_not_collected_is_not_in_the_next_one(void)
 {
     seen found = {0};
     uint64_t dropped;
-    ad_trace_start(8);
-    check_fail_nth(1);
-    add(1);
-    check_fail_nth(0);
-    add(2);
+    ad_trace_start(2);
+    for (int64_t i = 0; i < 5; i++) {
+        add(i);
+    }
+    ad_trace_stop();
+    ad_trace_start(300);
+    for (int64_t i = 0; i < 280; i++) {
+        add(i);
+    }
     ad_trace_stop();
     CHECK(collect(&found, &dropped));
-    CHECK_INT(found.n_events, 1);
-    CHECK_INT(dropped, 1);
+    CHECK_INT(found.n_events, 280);
+    CHECK_INT(dropped, 0);
+    CHECK(found.is_in_order);
+}
+
+static void
+test_events_without_memory_are_lost_and_not_dropped(void)
+{
+    seen found = {0};
+    uint64_t dropped;
+    ad_trace_start(1000);
+    check_fail_nth(1);
+    add(-1);
+    check_fail_nth(0);
+    for (int64_t i = 0; i < 256; i++) {
+        add(i);
+    }
+    check_fail_nth(1); /* no room for more: what is there stays */
+    add(1000);
+    check_fail_nth(0);
+    add(2000);
+    ad_trace_stop();
+    CHECK(collect(&found, &dropped));
+    CHECK_INT(found.n_events, 257);
+    CHECK_INT(found.last, 2000);
+    CHECK_INT(found.lost, 2);
+    CHECK_INT(dropped, 0);
+    CHECK(found.is_in_order);
 }
 
 int
@@ -217,7 +269,9 @@ main(void)
         CHECK_TEST(test_objects_are_kept_once),
         CHECK_TEST(test_threads_write_while_traces_begin_and_end),
         CHECK_TEST(test_events_of_a_thread_that_has_ended_stay),
-        CHECK_TEST(test_without_memory_events_are_counted_as_dropped),
+        CHECK_TEST(test_a_ring_grows_to_its_capacity),
+        CHECK_TEST(test_a_trace_that_was_not_collected_is_not_in_the_next_one),
+        CHECK_TEST(test_events_without_memory_are_lost_and_not_dropped),
     };
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

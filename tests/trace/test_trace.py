@@ -11,7 +11,7 @@ import pytest
 from chrome_trace import check, instants, slices
 
 import arrowdev as ad
-from arrowdev import _trace
+from arrowdev import _trace, _trace_events, _trace_summary
 from arrowdev.testing import software_device
 
 np = pytest.importorskip("numpy")
@@ -94,6 +94,47 @@ def test_a_full_ring_drops_the_oldest():
     events = [event for event in t.data["traceEvents"] if event["ph"] in "Xi"]
     assert t.data["otherData"]["dropped"] > 0 and len(events) <= 4
     assert "dropped" in t.summary()
+
+
+def test_many_short_threads_take_little_room():
+    """Each has a ring, which grows with its events: 400 of 32 MB would be 12.8 GB."""
+    import resource
+
+    def size():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+
+    before = size()
+    with ad.trace() as t:
+        for _ in range(400):
+            thread = threading.Thread(target=copy_strided)
+            thread.start()
+            thread.join()
+        grown = size() - before
+    assert len(slices(t.data, "copy")) == 400
+    assert grown < 2 << 30
+
+
+def test_what_was_lost_is_told():
+    stopped = ([], 2, 3)
+    data = _trace_events.chrome(stopped, _trace.Recorder(10), 0, 1)
+    assert (data["otherData"]["dropped"], data["otherData"]["lost"]) == (2, 3)
+    text = _trace_summary.text(data["otherData"]["summary"])
+    assert "2 events dropped: the rings were full" in text
+    assert "3 events lost: no memory was left for the rings" in text
+
+
+def test_a_refused_start_can_be_tried_again():
+    waiting = ad.trace()
+    ad._core._trace_start(10, _trace._folders())
+    try:
+        with pytest.raises(RuntimeError, match="in another interpreter"):
+            waiting.__enter__()
+    finally:
+        ad._core._trace_stop()
+    with waiting as t:
+        copy_strided()
+    assert len(slices(t.data, "copy")) == 1
 
 
 def test_each_thread_has_a_row():

@@ -50,6 +50,8 @@ function facts(trace) {
   if (trace.items.length) found.push([`${durationText(trace.end)} in all`, ""]);
   if (isNumber(trace.other.dropped) && trace.other.dropped > 0)
     found.push([`${count(trace.other.dropped, "event")} dropped: the trace was full`, "bad"]);
+  if (isNumber(trace.other.lost) && trace.other.lost > 0)
+    found.push([`${count(trace.other.lost, "event")} lost: no memory was left`, "bad"]);
   if (trace.ignored) found.push([`${count(trace.ignored, "entry", "entries")} not shown`, ""]);
   return found;
 }
@@ -160,7 +162,7 @@ function showSummary(trace) {
   const advice = [summary.advice ?? []].flat().map(textOf).filter(Boolean);
   byId("advice").hidden = !advice.length;
   byId("advice").append(...advice.map((text) => element("p", text, { class: "wrap" })));
-  const isAbove = new Set(["advice", "ns", "dropped", "refusals"]); // the top says it
+  const isAbove = new Set(["advice", "ns", "dropped", "lost", "refusals"]); // the top says it
   const parts = Object.entries(summary).filter(([name]) => !isAbove.has(name));
   for (const [name, value] of parts) {
     const shown = summaryPart(value);

@@ -9,7 +9,7 @@ const LABELS = new Map(Object.entries({
   line: "Your line", message: "What happened", first: "First access", second: "Second access",
   why: "Why", from: "From", to: "To", protocol: "Protocol", type: "Type", shape: "Shape",
   bytes: "Bytes", bandwidth: "Bandwidth", device: "Device", target: "Target", stream: "Stream",
-  how: "How", address: "Address", allocation: "Allocation", dropped: "Dropped",
+  how: "How", address: "Address", allocation: "Allocation", dropped: "Dropped", lost: "Lost",
 }));
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);

@@ -560,8 +560,8 @@ PyMethodDef ad_module_functions[] = {
      "_trace_start(capacity, folders, /)\n--\n\nTurn a trace on. For "
      "_trace.py."},
     {"_trace_stop", ad_function_trace_stop, METH_NOARGS,
-     "_trace_stop()\n--\n\nTurn it off. The events, and the number of those "
-     "that were dropped."},
+     "_trace_stop()\n--\n\nTurn it off. The events, and the numbers of those "
+     "that were dropped, and lost for want of memory."},
     {"_runtimes", ad_function_runtimes, METH_NOARGS,
      "(name, device type, error or None, description, devices, what is "
      "current)\nof each runtime, with (id, error or None) of each device. For "

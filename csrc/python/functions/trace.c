@@ -302,24 +302,22 @@ ad_trace_at_exit(void)
     }
 }
 
-/* The list is made first: without memory the trace goes on. */
+/* Without memory the trace ends, too. */
 PyObject *
 ad_function_trace_stop(PyObject *Py_UNUSED(module),
                        PyObject *Py_UNUSED(ignored))
 {
     PyObject *events = PyList_New(0);
-    if (events == NULL) {
-        return NULL;
-    }
     ad_trace_visitor visitor = {
-        .event = append_event,
+        .event = events != NULL ? append_event : drop_event,
         .object = drop_object,
         .data = events,
     };
     bool is_on = atomic_load(&traced) == ad_interpreter_here();
-    if (is_on && !end_trace(&visitor)) {
-        Py_DECREF(events);
+    if ((is_on && !end_trace(&visitor)) || events == NULL) {
+        Py_XDECREF(events);
         return NULL;
     }
-    return Py_BuildValue("NK", events, (unsigned long long)visitor.dropped);
+    return Py_BuildValue("NKK", events, (unsigned long long)visitor.dropped,
+                         (unsigned long long)visitor.lost);
 }

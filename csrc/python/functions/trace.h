@@ -8,8 +8,8 @@
 /* _trace_start(capacity, folders): the folder of arrowdev, then those of all
  * other code that is not the user's. */
 PyObject *ad_function_trace_start(PyObject *module, PyObject *args);
-/* _trace_stop(): the events as dicts, and how many were dropped. None if the
- * trace has ended, see below. */
+/* _trace_stop(): the events as dicts, how many full rings have dropped, and how
+ * many were lost for want of memory. None if the trace has ended, see below. */
 PyObject *ad_function_trace_stop(PyObject *module, PyObject *ignored);
 
 /* Ends a trace that this sub-interpreter leaves open: the next one may be of
