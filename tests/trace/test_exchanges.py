@@ -237,7 +237,7 @@ def test_an_arrow_leads_from_the_event_to_the_wait():
         producer.delay = 0.01
         array = ad.array(device.array([1, 2, 3], queue=producer), stream=consumer)
         array.synchronize()
-        there = ad.array([1, 2, 3] and np.arange(3)).to("ext_dev:0")
+        there = ad.array(np.arange(3)).to("ext_dev:0")
         there.wait(consumer)
         del there, array
         device.synchronize()

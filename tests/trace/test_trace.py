@@ -25,12 +25,14 @@ def copy_strided():
 def test_a_copy_has_bytes_reason_and_line(tmp_path):
     file = tmp_path / "t.json"
     with ad.trace(file) as t:
+        start = time.monotonic_ns()
         copy_strided()
+        took = (time.monotonic_ns() - start) / 1000
     check(t.data)
     assert json.loads(file.read_text()) == t.data
     [copy] = slices(t.data, "copy")
     args = copy["args"]
-    assert copy["name"] == "copy 80 bytes" and copy["dur"] > 0
+    assert copy["name"] == "copy 80 bytes" and 0 < copy["dur"] <= took
     assert (args["bytes"], args["why"]) == (80, STRIDES)
     assert (args["device"], args["target"]) == ("cpu", "cpu")
     assert args["bandwidth"] == pytest.approx(80 / copy["dur"] * 1e6)
@@ -49,7 +51,7 @@ def test_a_wait_has_its_time():
     check(t.data)
     waits = slices(t.data, "wait")
     assert [wait["name"] for wait in waits] == ["wait for work on ext_dev:0"]
-    assert waits[0]["dur"] <= took
+    assert 0 < waits[0]["dur"] <= took
     assert "test_a_wait_has_its_time" in waits[0]["args"]["line"]
 
 
@@ -79,10 +81,12 @@ def test_a_long_message_is_cut_and_is_still_text():
 
 
 def test_nothing_is_recorded_outside():
-    with ad.trace() as t:
+    with ad.trace():
         pass
     copy_strided()
-    assert slices(t.data, "copy") == []
+    with ad.trace() as later:
+        copy_strided()
+    assert len(slices(later.data, "copy")) == 1
 
 
 def test_a_full_ring_drops_the_oldest():
