@@ -4,6 +4,7 @@ import argparse
 import os
 import runpy
 import sys
+import threading
 import traceback
 
 import arrowdev
@@ -17,15 +18,21 @@ Run a program and write a trace of its exchanges, copies and waits, for Perfetto
     python -m arrowdev trace --html page.html -m package.module
     python -m arrowdev trace --html page.html --from exchange.json
 
-A summary goes to stderr. The exit status is that of the program. The page is one HTML file that
+A summary goes to stderr. The exit status is that of the program, whose threads are waited for
+unless they are daemons. The page is one HTML file that
 needs no network. With --from it is made of a file that exists; with several files, the processes
 that wrote them are put on one axis.
 """
 
 
 def add_arguments(parser):
-    parser.add_argument("-o", dest="output", metavar="FILE", help="write the trace as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write the page; without it: trace.json")
+    parser.add_argument(
+        "-o",
+        dest="output",
+        metavar="FILE",
+        help="write the trace as JSON (trace.json if neither -o nor --html is given)",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write the trace as a page")
     parser.add_argument(
         "--from",
         dest="files",
@@ -51,17 +58,22 @@ def run(arguments):
         return 0
     if not program:
         arguments.refuse("name a program to run, or a trace with --from")
+    if os.environ.get("ARROWDEV_TRACE"):
+        arguments.refuse("ARROWDEV_TRACE is set, and traces the program already; unset it")
     output = arguments.output or (None if arguments.html else "trace.json")
-    running = arrowdev.trace(output)
+    running = arrowdev.trace(output, html=arguments.html)
     try:
+        for file in (running.file, running.html):
+            if file is not None:
+                open(file, "a").close()  # it can be written
         with running:
             status = _status_of(program, arguments.module is not None)
+            threading._shutdown()  # as at the end of a program: waits for threads and executors
     except OSError as error:  # the program's own are among its status
         raise OutputError(str(error)) from error
-    if arguments.html:
-        page.write(arguments.html, trace_page.page(running.data))
-    if sys.stderr is not None:
-        print(running.summary(), file=sys.stderr)
+    finally:
+        if running.data and sys.stderr is not None:
+            print(running.summary(), file=sys.stderr)
     return status
 
 

@@ -102,3 +102,54 @@ def test_file_or_program_that_is_not_there(traced, tmp_path):
     assert done.stderr.startswith("FileNotFoundError: [Errno 2] No such file or directory")
     done = traced("-m", "missing")
     assert done.returncode == 1 and done.stderr.startswith("ImportError: No module named missing")
+
+
+@pytest.mark.parametrize("option", ["-o", "--html"])
+def test_file_that_cannot_be_written_is_refused_before_the_program_runs(traced, option):
+    done = traced(option, "missing/file", "app.py")
+    assert done.returncode == 1 and "trace: [Errno 2] No such file" in done.stderr
+    assert done.stdout == ""
+
+
+def test_summary_is_told_though_the_file_is_lost(traced, tmp_path):
+    lost = "import os, shutil; shutil.rmtree('out')"
+    (tmp_path / "out").mkdir()
+    done = traced("-o", "out/t.json", "app.py", more=lost)
+    assert done.returncode == 1 and "trace: [Errno 2] No such file" in done.stderr
+    assert "1 copy of 16 bytes" in done.stderr
+
+
+def test_files_are_in_the_folder_of_the_command(traced, tmp_path):
+    (tmp_path / "other").mkdir()
+    done = traced(
+        "-o", "t.json", "--html", "p.html", "app.py", more="import os; os.chdir('other')"
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(copies_of(tmp_path / "t.json")) == 1
+    assert '"copy 16 bytes"' in (tmp_path / "p.html").read_text("utf-8")
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+THREADS = """
+import concurrent.futures, threading, time
+def late():
+    threading.main_thread().join()
+    ad.array(memoryview(bytes(32)).cast("q")[::-1])
+threading.Thread(target=late).start()
+executor = concurrent.futures.ThreadPoolExecutor(1)
+executor.submit(time.sleep, 0.2)
+executor.submit(lambda: ad.array(memoryview(bytes(64)).cast("q")[::-1]))
+"""
+
+
+def test_threads_that_run_on_are_waited_for(traced, tmp_path):
+    done = traced("app.py", more=THREADS)
+    assert done.returncode == 0, done.stderr
+    names = {name for name, _ in copies_of(tmp_path / "trace.json")}
+    assert names == {"copy 16 bytes", "copy 32 bytes", "copy 64 bytes"}
+
+
+def test_trace_of_the_environment_is_refused(traced, monkeypatch):
+    monkeypatch.setenv("ARROWDEV_TRACE", "other.json")
+    done = traced("app.py")
+    assert done.returncode == 2 and "ARROWDEV_TRACE is set" in done.stderr

@@ -117,3 +117,13 @@ def test_command_makes_a_page_of_files(tmp_path, capsys):
     assert "page.html is not JSON" in capsys.readouterr().err
     assert command.main(["trace", "--from", files[0], "--html", str(tmp_path)]) == 1
     assert "Is a directory" in capsys.readouterr().err
+
+
+def test_a_process_may_have_any_number(tmp_path):
+    odd = process(1, 0)
+    for pid, event in zip(([], {"a": 1}, None), odd["traceEvents"], strict=False):
+        event["pid"] = pid
+    names = [written(tmp_path, "a.json", odd), written(tmp_path, "b.json", process(2, 0))]
+    pids = [event["pid"] for event in trace_files.read(names)["traceEvents"]]
+    assert all(isinstance(pid, int) for pid in pids)
+    assert len(set(pids[:3])) == 3
