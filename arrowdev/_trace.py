@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Any, TypeAlias
 
     # ("host", thread id), or (name of a device, name of a stream or queue)
@@ -84,14 +84,28 @@ class Recorder:
 
 
 def user_line() -> str:
-    """ "app.py:12 in main": the first frame outside of arrowdev and of libraries, or ""."""
-    frame = sys._getframe()
-    while frame.f_code.co_filename.startswith(_folders()):
-        if frame.f_back is None:
-            return ""
+    """The line of the user's code that makes this call, or ""."""
+    frame = user_frame(sys._getframe())
+    if frame is None:
+        return ""
+    return line_text(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def line_text(file: str, line: int, function: str) -> str:
+    """ "app.py:12 in main"."""
+    return _core._shown(f"{os.path.basename(file)}:{line} in {function}")
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The first frame outside of arrowdev and of libraries, from this one on to its callers."""
+    while frame is not None and not _is_of_user(frame.f_code.co_filename):
         frame = frame.f_back
-    code = frame.f_code
-    return _core._shown(f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}")
+    return frame
+
+
+@functools.lru_cache(4096)
+def _is_of_user(file: str) -> bool:
+    return not file.startswith(_folders())
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import sys
 import threading
 
 import arrowdev
-from arrowdev import _core
+from arrowdev import _core, _trace, _trace_summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def line_of(event: dict[str, Any]) -> str | None:
     code: CodeType | None = event["code"]
     if code is None:
         return None
-    return _core._shown(f"{os.path.basename(code.co_filename)}:{event['line']} in {code.co_name}")
+    return _trace.line_text(code.co_filename, event["line"], code.co_name)
 
 
 def library_of(code: CodeType | None) -> str | None:
@@ -44,10 +44,6 @@ def library_of(code: CodeType | None) -> str | None:
         if found:
             return _core._shown(rest.partition(os.sep)[0].partition(".")[0])
     return None
-
-
-def count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 class Writer:
@@ -91,7 +87,7 @@ class Writer:
         self.events.append({"ph": "s", **common, **self.place(from_row, start)})
         self.events.append({"ph": "f", "bp": "e", **common, **self.place(to_row, end)})
 
-    def wait(self, event: dict[str, Any], row: Row) -> None:
+    def arrow_to_wait(self, event: dict[str, Any], row: Row) -> None:
         """The arrow to a wait from where its event was recorded."""
         if event["event"] in self.recorded:
             source, start = self.recorded[event["event"]]
@@ -121,7 +117,7 @@ class Writer:
 
 def known(**args: Any) -> dict[str, Any]:
     """The arguments that are known, by their names in the file."""
-    return {name.rstrip("_"): value for name, value in args.items() if value not in (None, "", [])}
+    return {name: value for name, value in args.items() if value not in (None, "", [])}
 
 
 def host_row(event: dict[str, Any]) -> Row:
@@ -133,7 +129,7 @@ def add_copy(writer: Writer, event: dict[str, Any]) -> None:
     on_host = event["device"] == event["target"] == "cpu"
     writer.slice(
         host_row(event),
-        f"copy {count(event['bytes'], 'byte')}",
+        f"copy {_trace_summary.times(event['bytes'], 'byte')}",
         "copy",
         event["start"],
         event["end"],
@@ -157,7 +153,7 @@ def add_wait(writer: Writer, event: dict[str, Any]) -> None:
         event["end"],
         known(device=event["device"], why=event["why"], line=line_of(event)),
     )
-    writer.wait(event, host_row(event))
+    writer.arrow_to_wait(event, host_row(event))
 
 
 def add_refusal(writer: Writer, event: dict[str, Any]) -> None:
@@ -232,7 +228,7 @@ def add_stream_wait(writer: Writer, event: dict[str, Any]) -> None:
     row = device_row(event)
     args = known(device=event["device"], stream=row[1], why=event["why"], line=line_of(event))
     writer.slice(row, "wait for an event", "wait", event["start"], event["end"], args)
-    writer.wait(event, row)
+    writer.arrow_to_wait(event, row)
 
 
 def add_event_recorded(writer: Writer, event: dict[str, Any]) -> None:
@@ -284,8 +280,6 @@ def chrome(
     stopped: tuple[list[dict[str, Any]], int, int], recorder: Recorder, start: int, end: int
 ) -> dict[str, Any]:
     """The trace as it is written to its file; `stopped` is what _trace_stop() gave."""
-    from arrowdev import _trace_summary
-
     writer = Writer(start)
     found, dropped, lost = stopped
     # What began in the trace before this one is of neither.

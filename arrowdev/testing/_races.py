@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import warnings
 from typing import NamedTuple
 
-from arrowdev import _core, _trace
+from arrowdev import _trace
 from arrowdev._trace_events import name_of_stream
 from arrowdev.testing import _device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
     from arrowdev.testing._device import _Found, _Party
 
@@ -68,14 +66,10 @@ class Lines:
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, int, str], int] = {}
         self._places: list[tuple[str, int, str]] = []
-        self._is_users: dict[str, bool] = {}
-        self._folders = _trace._folders()
 
     def here(self) -> int:
         """The number of the line that makes this call; 0: there is none."""
-        frame: FrameType | None = sys._getframe().f_back
-        while frame is not None and not self._of_user(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = _trace.user_frame(sys._getframe().f_back)
         if frame is None:
             return 0
         place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
@@ -84,16 +78,10 @@ class Lines:
             self._numbers[place] = len(self._places)
         return self._numbers[place]
 
-    def _of_user(self, file: str) -> bool:
-        if file not in self._is_users:
-            self._is_users[file] = not file.startswith(self._folders)
-        return self._is_users[file]
-
     def text(self, number: int) -> str:
         if number == 0:
             return ""
-        file, line, name = self._places[number - 1]
-        return _core._shown(f"{os.path.basename(file)}:{line} in {name}")
+        return _trace.line_text(*self._places[number - 1])
 
 
 class Finder:
