@@ -41,10 +41,9 @@ waker_wait(waker *self)
     for (int i = 0; i < 2000 && !atomic_load(&self->is_woken); i++) {
         atomic_signal_fence(memory_order_seq_cst);
     }
-    const int64_t limit = ad_now() + INT64_C(10000000000);
     ad_mutex_lock(&self->mutex);
     while (!self->is_woken) {
-        CHECK(ad_cond_wait_until(&self->woken, &self->mutex, limit));
+        ad_cond_wait(&self->woken, &self->mutex);
     }
     self->is_woken = false;
     ad_mutex_unlock(&self->mutex);
@@ -111,8 +110,6 @@ pair_start(pair *self, int64_t queue_size)
         .device_type = self->batch->memory.device.type,
         .wake = {waker_wake, &self->producer_waker, NULL},
     };
-    CHECK_INT(ad_cond_init(&self->consumer_waker.woken), 0);
-    CHECK_INT(ad_cond_init(&self->producer_waker.woken), 0);
     CHECK_INT(ad_async_consumer_new(&consumer, &self->consumer, NULL), AD_OK);
     CHECK_INT(ad_async_producer_new(ad_async_consumer_handler(self->consumer),
                                     &producer, &self->producer, NULL),

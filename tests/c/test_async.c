@@ -230,7 +230,6 @@ run_eager(int round, bool is_like_arrow)
         .producer_outlives_tasks = !is_like_arrow && round % 2 == 0,
         .wake = {waker_wake, &pair.consumer_waker, NULL},
     };
-    CHECK_INT(ad_cond_init(&pair.consumer_waker.woken), 0);
     CHECK_INT(ad_async_consumer_new(&options, &pair.consumer, NULL), AD_OK);
     eager_thread producer = {
         .handler = ad_async_consumer_handler(pair.consumer),
