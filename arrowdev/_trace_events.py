@@ -307,7 +307,7 @@ def chrome(
 
 
 def write_page(data: dict[str, Any], file: str) -> None:
-    from arrowdev._cli import trace_page
+    from arrowdev._pages import trace_page
 
     with open(file, "w", encoding="utf-8") as out:
         out.write(trace_page.page(data))

@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 import chromium  # noqa: E402
 import trace_programs  # noqa: E402
 
-from arrowdev._cli import trace_page  # noqa: E402
+from arrowdev._pages import trace_page  # noqa: E402
 
 WIDTH = 1000
 SCALE = 1.5  # pixels of the picture for one of the page

@@ -9,8 +9,8 @@ import sys
 import time
 from collections import defaultdict
 
-from arrowdev._cli import check_reports, expression, page
-from arrowdev._cli.terminal import put
+from arrowdev._cli import check_reports, expression
+from arrowdev._cli.terminal import put, write
 from arrowdev.testing import _conformance
 from arrowdev.testing._report import Report
 from arrowdev.testing._rules import CONSUMER_RULES, PRODUCER_RULES, RULES
@@ -222,9 +222,9 @@ def run(arguments):
     else:
         put("\n".join(check_reports.as_text(outcome)))
     if arguments.junit is not None:
-        page.write(arguments.junit, check_reports.as_junit(outcome))
+        write(arguments.junit, check_reports.as_junit(outcome))
     if arguments.badge is not None:
-        page.write(arguments.badge, json.dumps(check_reports.as_badge(outcome)) + "\n")
+        write(arguments.badge, json.dumps(check_reports.as_badge(outcome)) + "\n")
     if told.refusal:
         return 2
     return 1 if outcome.failures else 0

@@ -9,13 +9,13 @@ import warnings
 
 import arrowdev
 from arrowdev import _core
-from arrowdev._cli import page
 from arrowdev._cli.device_libraries import DEVICE_PEERS
 from arrowdev._cli.frames import PEERS
 from arrowdev._cli.libraries import Payload
 from arrowdev._cli.machine import FORMAT
 from arrowdev._cli.pairs import Matrix, load, load_devices
-from arrowdev._cli.terminal import Painter, has_colours, put, wrapped
+from arrowdev._cli.terminal import Painter, has_colours, put, wrapped, write
+from arrowdev._pages import page
 
 DESCRIPTION = """\
 Say which runtimes, devices and libraries arrowdev finds here, and why others are missing.
@@ -260,5 +260,5 @@ def run(arguments):
     else:
         put("\n".join(report(found, Painter(has_colours(sys.stdout)))))
     if arguments.html is not None:
-        page.write(arguments.html, html_page(found))
+        write(arguments.html, html_page(found))
     return 0

@@ -7,13 +7,13 @@ import sys
 from dataclasses import asdict
 
 import arrowdev
-from arrowdev._cli import matrix_page, matrix_text, page
+from arrowdev._cli import matrix_page, matrix_text
 from arrowdev._cli.device_libraries import DEVICE_PEERS
 from arrowdev._cli.frames import PEERS
 from arrowdev._cli.libraries import CTYPES, Payload
 from arrowdev._cli.machine import machine
 from arrowdev._cli.pairs import is_wanted, run_matrix
-from arrowdev._cli.terminal import Painter, has_colours, put
+from arrowdev._cli.terminal import Painter, has_colours, put, write
 
 DESCRIPTION = """\
 Hand an array from every installed library to every other, through arrowdev and directly.
@@ -141,9 +141,9 @@ def add_arguments(parser):
 def write_files(arguments, matrix, headings):
     """Write the page and the picture, if they are asked for."""
     if arguments.html is not None:
-        page.write(arguments.html, matrix_page.page(matrix, headings))
+        write(arguments.html, matrix_page.page(matrix, headings))
     if arguments.svg is not None:
-        page.write(arguments.svg, matrix_page.picture(matrix))
+        write(arguments.svg, matrix_page.picture(matrix))
 
 
 def run(arguments):

@@ -4,8 +4,8 @@ import pathlib
 
 from arrowdev._cli import matrix_text
 from arrowdev._cli.machine import machine
-from arrowdev._cli.page import cell, document, escaped, heading, paragraph, table, turned
 from arrowdev._cli.pairs import COPY, HOST, REFUSED, WRONG, ZERO_COPY
+from arrowdev._pages.page import cell, document, escaped, heading, paragraph, table, turned
 
 SIDE = 26  # of a cell
 LETTER = 7.2  # the width of one, about

@@ -1,6 +1,7 @@
-"""Text on standard output: aligned columns, and colours where they are wanted."""
+"""Text on standard output, with aligned columns and colours, and in files."""
 
 import os
+import pathlib
 import sys
 import textwrap
 
@@ -23,6 +24,14 @@ def put(text):
         # The interpreter writes what is left in the buffer at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise OutputError(f"cannot write the output: {error}") from error
+
+
+def write(name, text):
+    """Write a file; raise OutputError if that fails."""
+    try:
+        pathlib.Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(str(error)) from error
 
 
 def has_colours(stream):

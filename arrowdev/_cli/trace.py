@@ -8,8 +8,9 @@ import threading
 import traceback
 
 import arrowdev
-from arrowdev._cli import page, trace_files, trace_page
-from arrowdev._cli.terminal import OutputError
+from arrowdev._cli import trace_files
+from arrowdev._cli.terminal import OutputError, write
+from arrowdev._pages import trace_page
 
 DESCRIPTION = """\
 Run a program and write a trace of its exchanges, copies and waits, for Perfetto or as a page.
@@ -19,9 +20,8 @@ Run a program and write a trace of its exchanges, copies and waits, for Perfetto
     python -m arrowdev trace --html page.html --from exchange.json
 
 A summary goes to stderr. The exit status is that of the program, whose threads are waited for
-unless they are daemons. The page is one HTML file that
-needs no network. With --from it is made of a file that exists; with several files, the processes
-that wrote them are put on one axis.
+unless they are daemons. The page is one HTML file that needs no network. With --from it is made
+of a file that exists; with several files, the processes that wrote them are put on one axis.
 """
 
 
@@ -54,7 +54,7 @@ def run(arguments):
     if arguments.files:
         if program or arguments.output or not arguments.html:
             arguments.refuse("--from makes a page: it needs --html, and no program and no -o")
-        page.write(arguments.html, trace_page.page(trace_files.read(arguments.files)))
+        write(arguments.html, trace_page.page(trace_files.read(arguments.files)))
         return 0
     if not program:
         arguments.refuse("name a program to run, or a trace with --from")

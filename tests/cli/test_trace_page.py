@@ -7,7 +7,7 @@ import re
 import made_trace
 import pytest
 
-from arrowdev._cli import trace_page
+from arrowdev._pages import trace_page
 
 WIDTHS = (400, 1000, 1400)
 HOSTILE = '</script><script>document.title = "taken"</script><b>&'

@@ -19,10 +19,10 @@ from arrowdev._cli import (
     expression,
     inspect,
     matrix_text,
-    page,
     pairs,
     terminal,
 )
+from arrowdev._pages import page
 from arrowdev.testing import _conformance
 
 np = pytest.importorskip("numpy")

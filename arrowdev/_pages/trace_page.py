@@ -9,8 +9,8 @@ import json
 import math
 import pathlib
 
-from arrowdev._cli import page as pages
 from arrowdev._core import _shown
+from arrowdev._pages import page as pages
 
 _FILES = pathlib.Path(__file__).with_name("timeline")
 _SCRIPTS = ("trace.js", "canvas.js", "input.js", "panels.js")

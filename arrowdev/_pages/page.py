@@ -1,9 +1,7 @@
 """One self-contained HTML page: no file and no address is needed beside it."""
 
 import html
-import pathlib
 
-from arrowdev._cli.terminal import OutputError
 from arrowdev._core import _shown
 
 STYLE = """
@@ -113,11 +111,3 @@ def skeleton(title, style, body):
 </body>
 </html>
 """
-
-
-def write(name, text):
-    """Write a page or a picture; raise OutputError if that fails."""
-    try:
-        pathlib.Path(name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(str(error)) from error
