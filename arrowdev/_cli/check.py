@@ -1,6 +1,7 @@
 """``python -m arrowdev check EXPR``: checks whether a library conforms to the specification."""
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -100,13 +101,17 @@ def examine_in_child(arguments):
     source, target = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(source)
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no report
-        with os.fdopen(target, "w", encoding="utf-8", buffering=1) as pipe:
-            run_child(arguments, pipe)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        status = 1
+        try:
+            os.close(source)
+            be_child(arguments, target)
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:  # the caller of this function may be any program
+            os._exit(status)
     os.close(target)
     told = Told(arguments.expression)
     try:
@@ -117,6 +122,17 @@ def examine_in_child(arguments):
     if not told.is_over:
         told.report.hold("process.alive", False, f"{how_it_ended(ended)} in {told.now}")
     return told
+
+
+def be_child(arguments, target):
+    sys.stdout = sys.stderr  # what a library prints is no report
+    with contextlib.suppress(OSError):  # closed by the shell: 2>&-
+        os.dup2(2, 1)
+    try:
+        with os.fdopen(target, "w", encoding="utf-8", buffering=1) as pipe:
+            run_child(arguments, pipe)
+    finally:
+        sys.stderr.flush()
 
 
 def run_child(arguments, pipe):
