@@ -177,10 +177,17 @@ def test_a_thread_that_runs_on():
     try:
         assert begun.wait(60)
         for _ in range(20):
+            start = time.monotonic_ns()
             with ad.trace(events=100) as t:
                 copy_strided()
+                for _ in range(2):  # the second copy of the thread began in this trace
+                    begun.clear()
+                    assert begun.wait(60)
+            took = (time.monotonic_ns() - start) / 1000
             check(t.data)
-            assert all(copy["ts"] >= 0 for copy in slices(t.data, "copy"))
+            rows = [copy["tid"] for copy in slices(t.data, "copy")]
+            assert rows.count(1) == 1 and 2 <= len(rows) <= 101
+            assert all(copy["ts"] + copy["dur"] <= took for copy in slices(t.data, "copy"))
     finally:
         stop.set()
         thread.join()
