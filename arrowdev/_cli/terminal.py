@@ -56,9 +56,12 @@ class Painter:
 
 
 def wrapped(text, first="", rest=""):
-    """Return the lines of `text`, which may be of foreign origin, within WIDTH."""
+    """Return the lines of `text`, which may be of foreign origin, within WIDTH.
+
+    A no-break space stays one.
+    """
     return textwrap.wrap(
-        _shown(text),
+        "\xa0".join(map(_shown, text.split("\xa0"))),
         WIDTH,
         initial_indent=first,
         subsequent_indent=rest,

@@ -164,6 +164,12 @@ def test_table_is_printed(capsys):
     assert not any("pip install" in line for line in lines)
 
 
+def test_versions_are_printed_beside_their_names(capsys):
+    numpy = pytest.importorskip("numpy")
+    text = "\n".join(matrix_lines(capsys, "--only", f"{OWN},numpy"))
+    assert f"numpy {numpy.__version__}" in text and "xa0" not in text
+
+
 def test_progress_is_on_stderr(capsys):
     assert command.main(["matrix", "--only", "memoryview", "--device", "cpu"]) == 0
     err = capsys.readouterr().err

@@ -1,5 +1,6 @@
 """ad.trace: what it records, its file, and its ends."""
 
+import array
 import json
 import os
 import subprocess
@@ -235,6 +236,15 @@ def test_the_file_is_written_after_an_exception(tmp_path):
     check(json.loads(file.read_text()))
     with ad.trace():
         pass
+
+
+def test_a_copy_without_the_gil_has_its_line():
+    """The rows of several arrays are joined while other threads may run Python."""
+    parts = [ad.array(array.array("q", range(100))) for _ in range(2)]
+    with ad.trace() as t:
+        ad.concat(parts)
+    lines = [event["args"]["line"] for event in slices(t.data, "copy")]
+    assert lines and all("test_trace.py" in line for line in lines)
 
 
 def test_a_forked_child_has_no_trace(tmp_path):

@@ -124,6 +124,23 @@ ad_trace_add_python(ad_trace_event *event)
     ad_py_restore_exception(exception);
 }
 
+/* A copy may be made while this thread has given the GIL up. It takes it for
+ * the line, as for a message (base/log.h). */
+static void
+add_from_core(ad_trace_event *event)
+{
+    ad_interpreter *of = atomic_load(&traced);
+    ad_py_entry entry;
+    bool has_entered = event->kind == AD_TRACE_COPY && !ad_py_has_gil() &&
+                       PyGILState_GetThisThreadState() != NULL &&
+                       ad_interpreter_of_thread() == of &&
+                       ad_py_enter(of, &entry);
+    ad_trace_add_python(event);
+    if (has_entered) {
+        ad_py_leave(&entry);
+    }
+}
+
 /* --- begin and end ------------------------------------------------------- */
 
 static int
@@ -170,7 +187,7 @@ ad_function_trace_start(PyObject *module, PyObject *args)
                         "process has one at a time");
         return NULL;
     }
-    atomic_store(&ad_trace_add_with_line, ad_trace_add_python);
+    atomic_store(&ad_trace_add_with_line, add_from_core);
     if (add_folders(paths) < 0 || ad_trace_points_set(module, true) < 0) {
         atomic_store(&traced, NULL);
         return NULL;
