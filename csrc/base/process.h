@@ -31,8 +31,8 @@ typedef struct ad_child_hook {
 
 /* Call `hook->run` in each forked child from now on, on its only thread, after
  * the generation has changed. The hook may use only async-signal-safe
- * functions, atomics, ad_mutex_init() and ad_cond_init(). Adding a hook again is cheap.
- * Returns 0, or the errno with which the fork handler could not be
+ * functions, atomics, ad_mutex_init() and ad_cond_init(). Adding a hook again
+ * is cheap. Returns 0, or the errno with which the fork handler could not be
  * installed. */
 int ad_process_add_child_hook(ad_child_hook *hook);
 
