@@ -726,6 +726,7 @@ claims_done_event(const void *sync_event)
         .claims_event = claims_event_##type,                                  \
     },
 static const struct ad_backend of_type[AD_N_DEVICE_TYPES] = {TYPES(SLOTS_OF)};
+_Static_assert(AD_N_DEVICE_TYPES == 32, "TYPES lists each type up to 31");
 
 /* --- registration -------------------------------------------------------- */
 
