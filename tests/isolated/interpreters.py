@@ -17,7 +17,8 @@ except ImportError:
 WHAT, LIBRARY = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
 N_THREADS, N_ROUNDS, N_RELEASED = 4, 5, 20_000
 # Isolated ones have a GIL of their own. ctypes of 3.12 cannot be imported there.
-KINDS = ("legacy",) if sys.version_info < (3, 13) and LIBRARY else ("isolated", "legacy")
+NEEDS_CTYPES = WHAT in ("outlives", "foreign_thread")
+KINDS = ("legacy",) if sys.version_info < (3, 13) and NEEDS_CTYPES else ("isolated", "legacy")
 
 
 class Interpreter:
