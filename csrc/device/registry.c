@@ -273,6 +273,7 @@ enum {
 typedef struct entry {
     atomic_int state;
     bool has_events;
+    bool was_called; /* `load` of a table of others: see after_fork() */
     const struct ad_backend *source;
     struct ad_backend backend;  /* with its defaults filled in */
     struct ad_backend untraced; /* the same without device/traced.c */
@@ -295,7 +296,8 @@ static bool is_traced; /* with the lock `adding` */
 
 /* Runs in the child, on its only thread. A lock that another thread of the
  * parent held would stay locked forever, so the locks are initialised
- * again. */
+ * again. A table of others that has been called is not called again, even if
+ * it had failed or had no device. */
 static void
 after_fork(void)
 {
@@ -305,7 +307,7 @@ after_fork(void)
         int state = atomic_load(&e->state);
         if ((e->backend.capabilities & AD_CAP_SURVIVES_FORK) != 0) {
             atomic_store(&e->state, FRESH);
-        } else if (state == READY || state == LOADING) {
+        } else if (state == READY || state == LOADING || e->was_called) {
             atomic_store(&e->state, FORKED);
         }
         ad_mutex_init(&e->lock);
@@ -521,6 +523,7 @@ load(entry *e, ad_error *err)
     int state = atomic_load(&e->state);
     if (state == FRESH) {
         atomic_store(&e->state, LOADING);
+        e->was_called = (e->backend.capabilities & AD_CAP_DEVICES_COME) != 0;
         state = load_runtime(e) == AD_OK ? READY : FAILED;
         bool is_fresh = state == FAILED &&
                         (may_pass(&e->error) ||

@@ -259,7 +259,7 @@ def test_results_of_a_function(result, error, text):
             with pytest.raises(error, match=text) as info:
                 there.to("cpu")
         finally:
-            failing().fail_at(0)
+            failing().fail_at(0, 1, False)
         if error is ad.DeviceError:
             assert info.value.code == (42 if result == 1 else result)
         if error is ad.ExchangeError:
@@ -363,6 +363,30 @@ def test_forked_child():
             os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
         assert bytes(memoryview(pending.to("cpu"))) == bytes(1000)
+        """)
+
+
+def test_forked_child_after_a_load_that_failed():
+    """The table is not called in the child."""
+    run("""if True:
+        import os
+        import arrowdev as ad, registered
+        from registered import failing
+        registered.register()
+        failing().fail_at(1, 1, False)
+        try:
+            ad.device((30, 0)).synchronize()
+        except ad.DeviceError:
+            pass
+        failing().fail_at(0, 1, False)
+        child = os.fork()
+        if child == 0:
+            try:
+                ad.device((30, 0)).synchronize()
+            except ad.ExchangeError as error:
+                os._exit(0 if error.reason == "runtime" else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
         """)
 
 

@@ -171,3 +171,16 @@ def test_many_threads(device):
         thread.join()
     gc.collect()
     assert not failures
+
+
+def test_events_of_streams_that_are_gone(backend, device):
+    """An own event is destroyed while another stream waits for it."""
+    where = f"vulkan:{device.number}"
+    for _ in range(5):
+        there = ad.tensor(np.arange(1000), device=where)
+        copies = [ad.tensor(there, copy=True, stream=backend.new_stream(device.number))]
+        copies.append(ad.tensor(copies[0], copy=True, stream=backend.new_stream(device.number)))
+        del there
+        last = copies.pop()
+        copies.clear()
+        assert np.from_dlpack(last.to("cpu")).tolist() == list(range(1000))

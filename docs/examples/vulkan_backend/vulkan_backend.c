@@ -220,7 +220,8 @@ value_of(const stream *self)
 /* A command buffer, an event, or both, that an operation uses. */
 struct leftover {
     stream *of;
-    uint64_t value; /* the stream's, after the operation */
+    stream *waited_for; /* with a reference, or NULL */
+    uint64_t value;     /* the stream's, after the operation */
     VkCommandBuffer commands;
     VkEvent *event;
     block *staging;
@@ -251,6 +252,9 @@ sweep_locked(device *on)
             free_block_locked(on, it->staging);
         }
         drop_stream_locked(it->of);
+        if (it->waited_for != NULL) {
+            drop_stream_locked(it->waited_for);
+        }
         free(it);
     }
 }
@@ -490,7 +494,11 @@ submit(stream *on, const work *what, uint64_t *value, arrowdev_error *error)
         *later = (leftover){.of = on,
                             .value = on->last,
                             .commands = commands,
-                            .staging = what->staging};
+                            .staging = what->staging,
+                            .waited_for = what->wait_for};
+        if (what->wait_for != NULL) {
+            what->wait_for->n_references++;
+        }
         leave_locked(where, later);
         *value = on->last;
     } else {
@@ -514,6 +522,8 @@ typedef struct host_work {
     size_t nbytes;
     VkDevice event_device;
     VkEvent event;
+    stream *wait_for; /* of another device, with a reference, or NULL */
+    uint64_t wait_value;
     block *staging; /* destroyed after the work, or NULL */
 } host_work;
 
@@ -526,6 +536,21 @@ wait_for_event(VkDevice handle, VkEvent event)
     }
 }
 
+static int
+do_host_work(const host_work *self, arrowdev_error *error)
+{
+    if (self->wait_for != NULL) {
+        return wait_for(self->wait_for->on, self->wait_for->semaphore,
+                        self->wait_value, error);
+    }
+    if (self->event != VK_NULL_HANDLE) {
+        wait_for_event(self->event_device, self->event);
+    } else {
+        memcpy(self->target, self->source, self->nbytes);
+    }
+    return ARROWDEV_OK;
+}
+
 static void *
 run_host_work(void *argument)
 {
@@ -533,12 +558,8 @@ run_host_work(void *argument)
     device *where = self->on->on;
     arrowdev_error error;
     if (wait_for(where, self->on->semaphore, self->before, &error) ==
-        ARROWDEV_OK) {
-        if (self->event != VK_NULL_HANDLE) {
-            wait_for_event(self->event_device, self->event);
-        } else {
-            memcpy(self->target, self->source, self->nbytes);
-        }
+            ARROWDEV_OK &&
+        do_host_work(self, &error) == ARROWDEV_OK) {
         VkSemaphoreSignalInfo info = {
             .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO,
             .semaphore = self->on->semaphore,
@@ -551,6 +572,9 @@ run_host_work(void *argument)
     }
     drop_stream_locked(self->on);
     pthread_mutex_unlock(&where->lock);
+    if (self->wait_for != NULL) {
+        drop_stream(self->wait_for);
+    }
     free(self);
     return NULL;
 }
@@ -753,6 +777,22 @@ event_destroy(void *self, const arrowdev_event *own)
     pthread_mutex_unlock(&where->lock);
 }
 
+/* A device cannot wait for a semaphore of another one. The event may be
+ * destroyed meanwhile, and its stream not. */
+static int
+wait_for_other_device(stream *on, const event *own, arrowdev_error *error)
+{
+    host_work what = {.on = on, .wait_for = own->of, .wait_value = own->value};
+    pthread_mutex_lock(&own->of->on->lock);
+    own->of->n_references++;
+    pthread_mutex_unlock(&own->of->on->lock);
+    int result = start_host_work(&what, error);
+    if (result != ARROWDEV_OK) {
+        drop_stream(own->of);
+    }
+    return result;
+}
+
 /* A queue may wait for a VkEvent only if it sets it, too. So the semaphore of
  * an own event's stream takes its place, and a thread of the host waits for an
  * event of others. */
@@ -761,11 +801,14 @@ stream_wait(void *self, void *on, void *stream, const arrowdev_event *waited,
             arrowdev_error *error)
 {
     const event *own = waited->sync_event;
-    if (!waited->is_own || own->of->on != on) {
+    if (!waited->is_own) {
         host_work what = {.on = stream,
                           .event_device = device_of(waited),
                           .event = *(VkEvent *)waited->sync_event};
         return start_host_work(&what, error);
+    }
+    if (own->of->on != on) {
+        return wait_for_other_device(stream, own, error);
     }
     work what = {.wait_for = own->of, .wait_value = own->value};
     uint64_t value;
@@ -911,7 +954,12 @@ new_stream(PyObject *module, PyObject *number)
     if (on == NULL) {
         return NULL;
     }
-    if (stream_create(NULL, on, &made, &error) != ARROWDEV_OK) {
+    int result = stream_create(NULL, on, &made, &error);
+    if (result == ARROWDEV_FAILED) {
+        PyErr_Format(PyExc_RuntimeError, "%s: %s", error.call, error.text);
+        return NULL;
+    }
+    if (result != ARROWDEV_OK) {
         return PyErr_NoMemory();
     }
     ((stream *)made)->is_user = 1;
