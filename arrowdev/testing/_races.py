@@ -110,8 +110,12 @@ class Finder:
 
     def look_for_unawaited(self) -> None:
         """Find copies to the host that nobody has waited for, once for each line."""
-        if self.searches:
-            self._unawaited = [*{one[0][5]: one for one in _device.races_unawaited()}.values()]
+        by_line: dict[int, _Found] = {}
+        n_seen = 0
+        while more := _device.races_unawaited(n_seen) if self.searches else []:
+            n_seen += len(more)
+            by_line |= {one[0][5]: one for one in more}
+        self._unawaited = [*by_line.values()]
 
     def stop(self) -> None:
         """End the search, and say whether it was complete."""

@@ -345,9 +345,11 @@ void ad_engine_races_stop(void);
 /* Copy races that were found from number `from` on. Returns how many. */
 size_t ad_engine_races(size_t from, ad_engine_race *out, size_t capacity);
 
-/* Copy writes to memory of the host that nobody has waited for, as the first
- * access of a race without a second one. */
-size_t ad_engine_races_unawaited(ad_engine_race *out, size_t capacity);
+/* Copy writes to memory of the host that nobody has waited for, from number
+ * `from` on, as the first access of a race without a second one. Returns how
+ * many. */
+size_t ad_engine_races_unawaited(size_t from, ad_engine_race *out,
+                                 size_t capacity);
 
 /* Accesses that were forgotten although they may be in a race. SIZE_MAX: the
  * search has ended without memory. */

@@ -797,16 +797,17 @@ ad_engine_races(size_t from, ad_engine_race *out, size_t capacity)
 }
 
 size_t
-ad_engine_races_unawaited(ad_engine_race *out, size_t capacity)
+ad_engine_races_unawaited(size_t from, ad_engine_race *out, size_t capacity)
 {
     size_t n = 0;
+    size_t n_before = 0;
     if (ad_engine_lock() != AD_ENGINE_OK) {
         return 0;
     }
     for (size_t i = 0; n < capacity && i < races.host.accesses.n; i++) {
         const access *a = &races.host.accesses.items[i];
         if (a->use.access == AD_ENGINE_WRITE && !a->use.is_waited_for &&
-            !is_known(&a->by)) {
+            !is_known(&a->by) && n_before++ >= from) {
             out[n++] = (ad_engine_race){
                 .first = party_of(a),
                 .begin = begin_of(&a->use),

@@ -30,7 +30,7 @@
     X(unwatch, METH_NOARGS)                                                   \
     X(runs, METH_O)                                                           \
     X(races, METH_O)                                                          \
-    X(races_unawaited, METH_NOARGS)                                           \
+    X(races_unawaited, METH_O)                                                \
     X(races_dropped, METH_NOARGS)                                             \
     X(async_states, METH_NOARGS)                                              \
     X(callbacks, METH_NOARGS)                                                 \

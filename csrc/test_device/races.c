@@ -116,26 +116,31 @@ enum {
     CAPACITY = 64
 };
 
-/* races(n): what was found after the first n races, at most 64 of it. */
-PyObject *
-ad_testing_races(PyObject *Py_UNUSED(module), PyObject *n_seen)
+static PyObject *
+races_after(PyObject *n_seen,
+            size_t find(size_t from, ad_engine_race *out, size_t capacity))
 {
     ad_engine_race found[CAPACITY];
     size_t from = PyLong_AsSize_t(n_seen);
     if (from == (size_t)-1 && PyErr_Occurred()) {
         return NULL;
     }
-    return race_list(found, ad_engine_races(from, found, CAPACITY));
+    return race_list(found, find(from, found, CAPACITY));
 }
 
-/* races_unawaited(): writes to memory of the host that nobody waited for, at
- * most 64. */
+/* races(n): what was found after the first n races, at most 64 of it. */
 PyObject *
-ad_testing_races_unawaited(PyObject *Py_UNUSED(module),
-                           PyObject *Py_UNUSED(ignored))
+ad_testing_races(PyObject *Py_UNUSED(module), PyObject *n_seen)
 {
-    ad_engine_race found[CAPACITY];
-    return race_list(found, ad_engine_races_unawaited(found, CAPACITY));
+    return races_after(n_seen, ad_engine_races);
+}
+
+/* races_unawaited(n): the same of writes to memory of the host that nobody
+ * waited for. */
+PyObject *
+ad_testing_races_unawaited(PyObject *Py_UNUSED(module), PyObject *n_seen)
+{
+    return races_after(n_seen, ad_engine_races_unawaited);
 }
 
 /* races_dropped(): accesses that were forgotten; -1: without memory the search

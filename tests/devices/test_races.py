@@ -223,6 +223,20 @@ def test_copy_to_the_host_that_nobody_waits_for_is_found(delay):
     ]
 
 
+def test_each_line_of_copies_that_nobody_waits_for_is_found():
+    """However many copies one of them has made."""
+    target = ctypes.create_string_buffer(24 * 80)
+    with pytest.raises(RaceError) as caught:
+        with software_device(races=True) as device:
+            queue = device.queue()
+            source = device.from_host(bytes(24))
+            for i in range(79):
+                queue.copy(ctypes.addressof(target) + 24 * i, source, 24)
+            queue.copy(ctypes.addressof(target) + 24 * 79, source, 24)
+            settle(device)
+    assert len({_line(race.first) for race in caught.value.races}) == 2
+
+
 # --- what is sound -----------------------------------------------------------------------------
 
 
