@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections import deque
 
 from arrowdev import _core
@@ -196,7 +197,12 @@ class trace:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.end()
+        try:
+            self.end()
+        except OSError as failed:
+            if error is None:
+                raise
+            warnings.warn(f"the trace is lost: {failed}", RuntimeWarning, 2)
 
     def end(self) -> None:
         """End the trace and write its file. In a forked child, the file is its parent's."""

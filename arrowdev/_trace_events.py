@@ -22,10 +22,12 @@ HOST = "host"
 
 def class_name(cls: type) -> str:
     """The class with the package that it is of: "torch.Tensor"."""
-    package = str(getattr(cls, "__module__", "")).partition(".")[0]
-    return _core._shown(
-        cls.__qualname__ if package in ("", "builtins") else f"{package}.{cls.__qualname__}"
-    )
+    try:
+        package = str(cls.__module__).partition(".")[0]
+        name = str(cls.__qualname__)
+    except Exception:  # of a metaclass
+        package, name = "", type.__repr__(cls)
+    return _core._shown(name if package in ("", "builtins") else f"{package}.{name}")
 
 
 def line_of(event: dict[str, Any]) -> str | None:

@@ -59,6 +59,9 @@ class RaceError(AssertionError):
             f"{count} found on the software device\n" + "\n".join(map(str, self.races))
         )
 
+    def __reduce__(self) -> tuple[type[RaceError], tuple[list[Race]]]:
+        return type(self), (self.races,)
+
 
 class Lines:
     """The lines of the user's code that have called the device, by a number for each."""

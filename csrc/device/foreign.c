@@ -1,5 +1,6 @@
 #include "device/foreign.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,6 +164,11 @@ describe(const foreign *self, char *buffer, size_t size, ad_error *err)
     return status;
 }
 
+/* More would be a fault of the table, and devices() lists each. */
+enum {
+    MAX_DEVICES = 1 << 16
+};
+
 static ad_status
 count(const foreign *self, int64_t *out, ad_error *err)
 {
@@ -170,12 +176,13 @@ count(const foreign *self, int64_t *out, ad_error *err)
     *out = 0;
     AD_RETURN_IF_ERR(
         CALL(self, device_at(self, -1), "runtime", device_count, out));
-    if (*out >= 0) {
+    if (*out >= 0 && *out <= MAX_DEVICES) {
         return AD_OK;
     }
-    return ad_fail_device(err, device_at(self, -1), "device_count", (int)*out,
-                          "a negative number of devices",
-                          "report it to the package that has the backend");
+    return ad_fail_device(
+        err, device_at(self, -1), "device_count", *out < 0 ? -1 : INT_MAX,
+        *out < 0 ? "a negative number of devices" : "more devices than 65,536",
+        "report it to the package that has the backend");
 }
 
 static ad_status

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import pickle
 import sys
 import time
 
@@ -235,6 +236,8 @@ def test_each_line_of_copies_that_nobody_waits_for_is_found():
             queue.copy(ctypes.addressof(target) + 24 * 79, source, 24)
             settle(device)
     assert len({_line(race.first) for race in caught.value.races}) == 2
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.races == caught.value.races and str(again) == str(caught.value)
 
 
 # --- what is sound -----------------------------------------------------------------------------

@@ -205,6 +205,20 @@ def test_devices_may_come_later():
     run(script)
 
 
+@pytest.mark.parametrize(
+    ("n", "message"), [(-1, "a negative number"), (2**40, "more devices than")]
+)
+def test_number_of_devices_that_cannot_be(n, message):
+    run(f"""if True:
+        import arrowdev as ad, pytest, registered
+        registered.register_plain()
+        registered.failing().set_devices({n})
+        with pytest.raises(ad.DeviceError, match="{message}"):
+            ad.device((29, 0)).empty(8)
+        assert [each for each in ad.devices() if each.type == 29] == []
+        """)
+
+
 # --- failures -----------------------------------------------------------------------------------
 
 

@@ -247,6 +247,28 @@ def test_a_copy_without_the_gil_has_its_line():
     assert lines and all("test_trace.py" in line for line in lines)
 
 
+def test_a_file_that_cannot_be_written_does_not_hide_the_error_of_the_block(tmp_path):
+    with pytest.warns(RuntimeWarning, match="the trace is lost"), pytest.raises(KeyError):
+        with ad.trace(tmp_path / "missing" / "t.json"):
+            raise KeyError
+    with pytest.raises(FileNotFoundError), ad.trace(tmp_path / "missing" / "t.json"):
+        pass
+
+
+def test_a_class_whose_name_raises():
+    class Hostile(type):
+        __module__ = property(lambda cls: 1 / 0)
+
+    class Odd(metaclass=Hostile):
+        def __array_interface__(self):
+            raise NotImplementedError
+
+    with ad.trace() as t:
+        with pytest.raises((TypeError, ad.ExchangeError)):
+            ad.array(Odd())
+    assert t.data["traceEvents"]
+
+
 def test_a_forked_child_has_no_trace(tmp_path):
     file = tmp_path / "t.json"
     child_file = tmp_path / "child.json"
