@@ -14,7 +14,12 @@ import pytest
 import compiler
 
 # Folder under tests/, and the library that the suite needs.
-SUITES = {"gpu_cuda": "cuda.bindings", "gpu_hip": "hip", "no_runtime": "numpy"}
+SUITES = {
+    "gpu_cuda": "cuda.bindings",
+    "gpu_hip": "hip",
+    "no_runtime": "numpy",
+    "vulkan": "vulkan",
+}
 
 
 def run(suite, *options, **settings):
