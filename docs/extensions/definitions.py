@@ -9,7 +9,6 @@ import functools
 import importlib
 import inspect
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,7 +170,8 @@ def tree_of_object(found):
     module = found.__module__
     if module in ("arrowdev", "arrowdev._core"):
         return tree_of(STUB)
-    return tree_of(Path(sys.modules[module].__file__))
+    path = ROOT.joinpath(*module.split("."))  # not the file of an installed arrowdev
+    return tree_of(path / "__init__.py" if path.is_dir() else path.with_suffix(".py"))
 
 
 def kind_of(found):
