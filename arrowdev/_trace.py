@@ -112,12 +112,12 @@ def _is_of_user(file: str) -> bool:
 @functools.cache
 def _folders() -> tuple[str, ...]:
     """arrowdev's folder, then those of other code that is not the user's."""
-    import site
     import sysconfig
 
     paths = sysconfig.get_paths()
     found = [paths[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")]
-    found += [*site.getsitepackages(), site.getusersitepackages()]
+    installed = ("site-packages", "dist-packages")  # also those of a .pth file
+    found += [path for path in map(str, sys.path) if path.endswith(installed)]
     own = os.path.dirname(os.path.abspath(__file__))
     return own + os.sep, *dict.fromkeys(path + os.sep for path in found), "<frozen "
 
@@ -250,7 +250,6 @@ def read_environment() -> None:
     {pid} in the name becomes the number of the process.
     """
     import atexit
-    import warnings
 
     running = trace(os.environ["ARROWDEV_TRACE"].replace("{pid}", str(os.getpid())))
     try:
