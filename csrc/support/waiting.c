@@ -91,10 +91,9 @@ is_first_thread(void)
 }
 
 /* Called only when work is pending, with the GIL. The main thread of a
- * sub-interpreter runs no handlers. The C API does not tell
- * which thread is the main one, and a fork may change it. The look-up runs no
- * Python code: a handler would run in that, and its exception would be lost
- * here. */
+ * sub-interpreter runs no handlers. The C API does not tell which thread is
+ * the main one, and a fork may change it. The look-up runs no Python code: a
+ * handler would run in that, and its exception would be lost here. */
 static bool
 is_main_thread(void)
 {

@@ -78,21 +78,12 @@ ad_engine_unlock(void)
     pthread_mutex_unlock(&engine.lock);
 }
 
-/* Of the monotonic clock. */
-static int64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* The time at which a wait of timeout_ms ends. INT64_MAX: never. */
 static int64_t
 deadline_locked(int64_t timeout_ms)
 {
     int64_t wait = timeout_ms < 0 ? engine.patience : timeout_ms;
-    int64_t now = now_ns();
+    int64_t now = ad_now();
     if (wait < 0 || wait > (INT64_MAX - now) / 1000000) {
         return INT64_MAX;
     }
@@ -119,7 +110,7 @@ static bool
 await_progress_locked(int64_t deadline)
 {
     if (engine.is_quitting ||
-        (deadline != INT64_MAX && now_ns() >= deadline)) {
+        (deadline != INT64_MAX && ad_now() >= deadline)) {
         return false;
     }
     engine.n_waiting++;
@@ -211,7 +202,7 @@ complete_mark_locked(queue_mark *mark, int error)
         mark->is_done = true;
         mark->is_armed = false;
         mark->error = error;
-        mark->time = now_ns();
+        mark->time = ad_now();
         signal_progress_locked();
     }
 }
@@ -408,7 +399,7 @@ await_op_locked(queue *q)
             if (o->kind != OP_WORK || q->delay == 0) {
                 return o;
             }
-            int64_t now = now_ns();
+            int64_t now = ad_now();
             if (o->not_before == 0) {
                 o->not_before = now + q->delay * 1000;
             }
@@ -436,9 +427,9 @@ run_op_locked(queue *q, op *o)
     switch (o->kind) {
         case OP_WORK:
             ad_engine_unlock();
-            o->run.start = now_ns();
+            o->run.start = ad_now();
             status = work_status(o->work(o->arg));
-            o->run.end = now_ns();
+            o->run.end = ad_now();
             pthread_mutex_lock(&engine.lock);
             o->run.queue = handle_of_slot(q);
             o->run.device = q->device;
@@ -1106,7 +1097,7 @@ is_late_enough_locked(queue_mark *mark, bool is_in_background)
     if (mark == NULL || ad_races_is_known_locked(mark->order)) {
         return true;
     }
-    int64_t now = now_ns();
+    int64_t now = ad_now();
     mark->asked = mark->asked != 0 ? mark->asked : now;
     return ++mark->n_asked > LATE_QUERIES &&
            now - mark->asked > late * 1000000;

@@ -3,9 +3,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/list.h"
+#include "base/os.h"
 #include "test_device/engine_memory.h"
 
 enum {
@@ -88,14 +88,6 @@ give_up_locked(void)
 {
     atomic_store(&races.is_on, false);
     races.is_out_of_memory = true;
-}
-
-static int64_t
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 uint32_t
@@ -712,7 +704,7 @@ ad_races_work_locked(ad_order *of_queue, const ad_engine_use *uses, size_t n,
     for (size_t i = 0; i < n && !is_behind_armed_locked(of_queue); i++) {
         if (uses[i].width > 0 && uses[i].height > 0) {
             use_locked(of_queue,
-                       (access){by, without_gaps(uses[i]), place, now_ns()},
+                       (access){by, without_gaps(uses[i]), place, ad_now()},
                        is_refused);
         }
     }
@@ -728,7 +720,7 @@ ad_races_freed_locked(const void *base, uint32_t place)
     const access now = {
         .use = {AD_ENGINE_FREE, base, a->nbytes, a->nbytes, 1, false},
         .place = place,
-        .time = now_ns(),
+        .time = ad_now(),
     };
     compare_all_locked(a, &now, NULL);
     set_freed_locked(a, party_of(&now));

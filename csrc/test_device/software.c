@@ -293,8 +293,9 @@ use_of(ad_engine_access access, const ad_span *span, size_t nbytes,
        int64_t begin)
 {
     nbytes -= nbytes > 0 ? (size_t)begin : 0;
+    uintptr_t data = (uintptr_t)address_of(span) + (uintptr_t)begin;
     return (ad_engine_use){.access = access,
-                           .data = address_of(span) + begin,
+                           .data = (const char *)data,
                            .pitch = nbytes,
                            .width = nbytes,
                            .height = 1};

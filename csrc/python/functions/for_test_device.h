@@ -51,6 +51,7 @@
       (void *(*run)(void *context), void *context, ad_thread *out),           \
       (run, context, out))                                                    \
     X(int, ad_cond_init, (ad_cond * cond), (cond))                            \
+    X(int64_t, ad_now, (void), ())                                            \
     /* support/waiting.h */                                                   \
     X(bool, ad_run_signal_handlers, (void), ())                               \
     X(void, ad_raise_interruption, (void), ())                                \
