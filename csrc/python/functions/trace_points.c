@@ -13,10 +13,10 @@
 #include "model/dtype.h"
 #include "model/tensor.h"
 #include "protocol/protocol.h"
-#include "python/functions/trace_nvtx.h"
 #include "support/capsule.h"
 #include "support/compat.h"
 #include "support/objects.h"
+#include "support/waiting.h"
 
 /* The import that this thread has begun, whose protocol fills it in; in it,
  * further imports are parts of it. */
@@ -327,6 +327,116 @@ trace_result(PyObject *result, ad_trace_event *event)
     }
 }
 
+/* --- NVTX ----------------------------------------------------------------- */
+
+/* Ranges around what a trace records, so that Nsight shows the same names. Only
+ * where the program has loaded libnvToolsExt, or imported `nvtx`. */
+
+/* A range that has begun, with what ends it; zeroed where there is no NVTX. */
+typedef struct nvtx_range {
+    int (*pop)(void);     /* of the library */
+    PyObject *pop_python; /* of the module of this interpreter */
+} nvtx_range;
+
+/* The library stays loaded, and these are set once. */
+static int (*_Atomic push_c)(const char *name);
+static int (*_Atomic pop_c)(void);
+
+/* What the trace that is on has found. */
+static atomic_bool has_library;
+static atomic_bool has_module;
+
+static bool
+find_nvtx_library(void)
+{
+    if (atomic_load(&push_c) == NULL) {
+        void *library = ad_dl_open("libnvToolsExt.so.1", true);
+        void *push =
+            library != NULL ? ad_dl_symbol(library, "nvtxRangePushA") : NULL;
+        void *pop =
+            library != NULL ? ad_dl_symbol(library, "nvtxRangePop") : NULL;
+        if (push == NULL || pop == NULL) {
+            return false;
+        }
+        atomic_store(&pop_c, (int (*)(void))pop);
+        atomic_store(&push_c, (int (*)(const char *))push);
+    }
+    return true;
+}
+
+static bool
+find_nvtx_module(void)
+{
+    PyObject *module = ad_py_imported("nvtx");
+    Py_XDECREF(module);
+    return module != NULL;
+}
+
+/* Looks for the library and the module, or forgets them. */
+static void
+find_nvtx(bool on)
+{
+    atomic_store(&has_library, on && find_nvtx_library());
+    atomic_store(&has_module, on && find_nvtx_module());
+}
+
+/* The functions are looked up in the interpreter that calls, and are kept
+ * nowhere: those of another one must not be touched. */
+static PyObject *
+begin_python_range(const char *name)
+{
+    PyObject *module = ad_py_imported("nvtx");
+    PyObject *pop =
+        module != NULL ? PyObject_GetAttrString(module, "pop_range") : NULL;
+    PyObject *result =
+        pop != NULL ? PyObject_CallMethod(module, "push_range", "s", name)
+                    : NULL;
+    Py_XDECREF(module);
+    if (result == NULL) {
+        Py_CLEAR(pop);
+        if (PyErr_Occurred()) {
+            ad_pass_on_exception();
+        }
+    }
+    Py_XDECREF(result);
+    return pop;
+}
+
+/* Begins a range, on the thread that ends it. A pending exception stays. */
+static nvtx_range
+begin_range(const char *name)
+{
+    nvtx_range range = {0};
+    if (atomic_load(&has_library)) {
+        range.pop = atomic_load(&pop_c);
+        (void)atomic_load (&push_c)(name);
+    } else if (atomic_load(&has_module)) {
+        PyObject *exception = ad_py_take_exception();
+        range.pop_python = begin_python_range(name);
+        ad_py_restore_exception(exception);
+    }
+    return range;
+}
+
+static void
+end_range(nvtx_range *range)
+{
+    if (range->pop != NULL) {
+        (void)range->pop();
+    }
+    if (range->pop_python == NULL) {
+        return;
+    }
+    PyObject *exception = ad_py_take_exception();
+    PyObject *result = PyObject_CallNoArgs(range->pop_python);
+    if (result == NULL) {
+        ad_pass_on_exception();
+    }
+    Py_XDECREF(result);
+    Py_CLEAR(range->pop_python);
+    ad_py_restore_exception(exception);
+}
+
 /* --- the points ---------------------------------------------------------- */
 
 enum {
@@ -405,9 +515,9 @@ call(const point *self, PyObject *object, PyObject *const *args, Py_ssize_t n,
         begun = &event;
         event.is_done = self->has_parts;
     }
-    ad_nvtx_range range = ad_nvtx_push(self->method->ml_name);
+    nvtx_range range = begin_range(self->method->ml_name);
     PyObject *result = function(object, args, n, kwnames);
-    ad_nvtx_pop(&range);
+    end_range(&range);
     begun = outer;
     finish(subject, result, &event);
     return result;
@@ -695,7 +805,7 @@ ad_trace_points_set(PyObject *module, bool on)
         drop_descriptors();
         return -1;
     }
-    ad_nvtx_find(on);
+    find_nvtx(on);
     for (size_t i = 0; i < n_exchanged; i++) {
         exchange(exchanged[i].descriptor, exchanged[i].point, on);
     }
