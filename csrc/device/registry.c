@@ -522,12 +522,13 @@ load(entry *e, ad_error *err)
     ad_mutex_lock(&e->lock);
     int state = atomic_load(&e->state);
     if (state == FRESH) {
+        const bool devices_come =
+            (e->backend.capabilities & AD_CAP_DEVICES_COME) != 0;
         atomic_store(&e->state, LOADING);
-        e->was_called = (e->backend.capabilities & AD_CAP_DEVICES_COME) != 0;
+        e->was_called = devices_come;
         state = load_runtime(e) == AD_OK ? READY : FAILED;
-        bool is_fresh = state == FAILED &&
-                        (may_pass(&e->error) ||
-                         (e->backend.capabilities & AD_CAP_DEVICES_COME) != 0);
+        bool is_fresh =
+            state == FAILED && (may_pass(&e->error) || devices_come);
         atomic_store_explicit(&e->state, is_fresh ? FRESH : state,
                               memory_order_release);
     }

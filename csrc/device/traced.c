@@ -36,6 +36,14 @@ add(ad_trace_kind kind, ad_context context, ad_stream stream, ad_event event,
     ad_trace_add(&entry);
 }
 
+static void
+add_wait(ad_context context, ad_stream stream, ad_event event, int64_t start)
+{
+    ad_trace_event entry =
+        new_event(AD_TRACE_STREAM_WAIT, context, stream, event, start);
+    ad_trace_add_stream_wait(&entry);
+}
+
 static const ad_stream no_stream = {0};
 
 static ad_status
@@ -80,9 +88,7 @@ stream_wait(ad_context context, ad_stream stream, ad_event event,
 {
     int64_t start = ad_now();
     AD_RETURN_IF_ERR(of(context)->stream_wait(context, stream, event, err));
-    ad_trace_event entry =
-        new_event(AD_TRACE_STREAM_WAIT, context, stream, event, start);
-    ad_trace_add_stream_wait(&entry);
+    add_wait(context, stream, event, start);
     return AD_OK;
 }
 
@@ -93,9 +99,7 @@ stream_wait_in(ad_context context, ad_stream stream, ad_event event,
     int64_t start = ad_now();
     AD_RETURN_IF_ERR(
         of(context)->stream_wait_in(context, stream, event, where, err));
-    ad_trace_event entry =
-        new_event(AD_TRACE_STREAM_WAIT, context, stream, event, start);
-    ad_trace_add_stream_wait(&entry);
+    add_wait(context, stream, event, start);
     return AD_OK;
 }
 
