@@ -8,7 +8,7 @@ import sys
 import threading
 
 import arrowdev
-from arrowdev import _core, _trace, _trace_summary
+from arrowdev import _core, _trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,18 @@ def library_of(code: CodeType | None) -> str | None:
         if found:
             return _core._shown(rest.partition(os.sep)[0].partition(".")[0])
     return None
+
+
+def ends_of(event: dict[str, Any]) -> tuple[str | None, str | None]:
+    """What an exchange leads from and to; where no class is known, a library takes it."""
+    source, target = (cls and class_name(cls) for cls in (event["from"], event["to"]))
+    return source, target or library_of(event["consumer"])
+
+
+def counted(n: int, noun: str) -> str:
+    """ "1 copy", "2,000 bytes"."""
+    plural = noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
+    return f"{n:,} {noun if n == 1 else plural}"
 
 
 class Writer:
@@ -131,7 +143,7 @@ def add_copy(writer: Writer, event: dict[str, Any]) -> None:
     on_host = event["device"] == event["target"] == "cpu"
     writer.slice(
         host_row(event),
-        f"copy {_trace_summary.times(event['bytes'], 'byte')}",
+        f"copy {counted(event['bytes'], 'byte')}",
         "copy",
         event["start"],
         event["end"],
@@ -175,18 +187,14 @@ def add_exchange(writer: Writer, event: dict[str, Any]) -> None:
     """An import, an export or a conversion."""
     kind = event["kind"]
     protocol = event["name"]
-    ends = {
-        name: cls and class_name(cls)
-        for name, cls in (("from", event["from"]), ("to", event["to"]))
-    }
+    source, target = ends_of(event)
     label = {
-        "import": f"import {ends['from'] or 'a batch'}",
+        "import": f"import {source or 'a batch'}",
         "export": f"export {protocol}",
-        "convert": f"convert to {ends['to']}" if ends["to"] else protocol,
+        "convert": f"convert to {target}" if event["to"] else protocol,
     }[kind]
-    ends["to"] = ends["to"] or library_of(event["consumer"])
     args = known(
-        **ends,
+        **{"from": source, "to": target},
         protocol=None if protocol in FUNCTIONS else protocol,
         type=event["type"],
         shape=event["shape"],
@@ -282,6 +290,8 @@ def chrome(
     stopped: tuple[list[dict[str, Any]], int, int], recorder: Recorder, start: int, end: int
 ) -> dict[str, Any]:
     """The trace as it is written to its file; `stopped` is what _trace_stop() gave."""
+    from arrowdev import _trace_summary
+
     writer = Writer(start)
     found, dropped, lost = stopped
     # What began in the trace before this one is of neither.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
+from arrowdev._trace_events import class_name, counted, ends_of, line_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -30,11 +32,6 @@ def seconds(ns: float) -> str:
     return f"{value:.1f} s"
 
 
-def times(n: int, noun: str) -> str:
-    plural = noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
-    return f"{n:,} {noun if n == 1 else plural}"
-
-
 def _by(events: list[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     groups = defaultdict(list)
     for event in events:
@@ -44,8 +41,6 @@ def _by(events: list[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list
 
 def _line(events: list[dict[str, Any]]) -> str | None:
     """The line of most of them."""
-    from arrowdev._trace_events import line_of
-
     lines = Counter(line for event in events if (line := line_of(event)) is not None)
     return lines.most_common(1)[0][0] if lines else None
 
@@ -81,8 +76,6 @@ def _waits(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _exchanges(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each pair of ends. What is done inside of another exchange is a part of it."""
-    from arrowdev._trace_events import class_name, library_of
-
     groups: dict[tuple[str | None, str | None], list[tuple[dict[str, Any], bool]]] = defaultdict(
         list
     )
@@ -95,11 +88,9 @@ def _exchanges(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if outer is not None and event["end"] <= outer["end"]:
                 continue
             outer = event
-            ends = [cls and class_name(cls) for cls in (event["from"], event["to"])]
-            ends[1] = ends[1] or library_of(event["consumer"])
             next_copy = bisect_left(copies, event["start"])
             is_copied = next_copy < len(copies) and copies[next_copy] <= event["end"]
-            groups[ends[0], ends[1]].append((event, is_copied))
+            groups[ends_of(event)].append((event, is_copied))
     found = [
         {
             "from": source,
@@ -116,8 +107,6 @@ def _exchanges(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _alive(kinds: dict[tuple[Any, ...], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Imported memory that was not released, by the library that it came from."""
-    from arrowdev._trace_events import class_name
-
     released = {event["memory"] for event in kinds.get(("release",), [])}
     alive: dict[str, list[int]] = defaultdict(list)
     for event in kinds.get(("import",), []):
@@ -136,7 +125,7 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     for row in summary["copies"]:
         if row["device"] == row["target"] and row["bytes"]:
             advice.append(
-                f"{times(row['count'], 'copy')} of {size(row['bytes'])} because {row['why']}; "
+                f"{counted(row['count'], 'copy')} of {size(row['bytes'])} because {row['why']}; "
                 "`copy=False` shows where"
             )
     for row in summary["waits"]:
@@ -172,26 +161,28 @@ def text(summary: dict[str, Any]) -> str:
         )
     for row in summary["copies"]:
         lines.append(
-            f"  {times(row['count'], 'copy')} of {size(row['bytes'])}, {row['device']} -> "
+            f"  {counted(row['count'], 'copy')} of {size(row['bytes'])}, {row['device']} -> "
             f"{row['target']}, because {row['why']}"
         )
     for row in summary["waits"]:
         lines.append(
-            f"  {times(row['count'], 'wait')} of the host for {row['device']}, "
+            f"  {counted(row['count'], 'wait')} of the host for {row['device']}, "
             f"{seconds(row['ns'])}, for {row['why']}"
         )
     if summary["refusals"]:
-        lines.append(f"  {times(summary['refusals'], 'refusal')}")
+        lines.append(f"  {counted(summary['refusals'], 'refusal')}")
     for row in summary["alive"]:
         lines.append(
             f"  alive at the end: {size(row['bytes'])} of {row['library']}, "
-            f"in {times(row['count'], 'import')}"
+            f"in {counted(row['count'], 'import')}"
         )
     if summary["dropped"]:
         lines.append(
-            f"  {times(summary['dropped'], 'event')} dropped: the rings were full, see events="
+            f"  {counted(summary['dropped'], 'event')} dropped: the rings were full, see events="
         )
     if summary["lost"]:
-        lines.append(f"  {times(summary['lost'], 'event')} lost: no memory was left for the rings")
+        lines.append(
+            f"  {counted(summary['lost'], 'event')} lost: no memory was left for the rings"
+        )
     lines += [f"  advice: {advice}" for advice in summary["advice"]]
     return "\n".join(lines)
