@@ -13,9 +13,45 @@ from arrowdev.testing import _device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from arrowdev.testing._device import _Found, _Party
+    from arrowdev.testing._device import _RaceTuple
+
+
+class _Party(NamedTuple):
+    """An access as the engine tells it: ad_engine_party."""
+
+    access: int
+    queue: int
+    is_own: bool
+    device: int
+    handle: int
+    line: int
+    made_at: int
+    time: int
+
+
+class _Found(NamedTuple):
+    """A race as the engine tells it: ad_engine_race."""
+
+    first: _Party
+    second: _Party
+    allocation: int
+    made_at: int
+    nbytes: int
+    begin: int
+    n_common: int
+    is_after_release: bool
+    waits_too_early: bool
+
+
+def _all(races_after: Callable[[int], list[_RaceTuple]], n_seen: int) -> Iterator[_Found]:
+    """What the engine has found after the first races, of which it tells some at a time."""
+    while more := races_after(n_seen):
+        n_seen += len(more)
+        for one in more:
+            yield _Found(_Party(*one[0]), _Party(*one[1]), *one[2:])
+
 
 _NOUNS = ("read", "write", "release")  # by ad_engine_access
 _VERBS = ("reads", "writes", "releases")
@@ -102,23 +138,21 @@ class Finder:
         """The races that were found since the last call."""
         found, self._unawaited = self._unawaited, []
         races = [self._never_awaited(one) for one in found]
-        while more := _device.races(self._n_taken) if self.searches else []:
-            self._n_taken += len(more)
-            races += [self._race(one) for one in more]
-            found += more
+        if self.searches:
+            new = list(_all(_device.races, self._n_taken))
+            self._n_taken += len(new)
+            races += map(self._race, new)
+            found += new
         if self._recorder is not None:
             for race, one in zip(races, found, strict=True):
-                self._record_race(self._recorder, race, one[0], one[1])
+                self._record_race(self._recorder, race, one.first, one.second)
         return races
 
     def look_for_unawaited(self) -> None:
         """Find copies to the host that nobody has waited for, once for each line."""
-        by_line: dict[int, _Found] = {}
-        n_seen = 0
-        while more := _device.races_unawaited(n_seen) if self.searches else []:
-            n_seen += len(more)
-            by_line |= {one[0][5]: one for one in more}
-        self._unawaited = [*by_line.values()]
+        if self.searches:
+            found = _all(_device.races_unawaited, 0)
+            self._unawaited = [*{one.first.line: one for one in found}.values()]
 
     def stop(self) -> None:
         """End the search, and say whether it was complete."""
@@ -139,10 +173,10 @@ class Finder:
     ) -> None:
         parties = {"first": race.first._asdict(), "second": race.second._asdict()}
         args = {"message": race.message, **parties}
-        row, at = _row(first), first[7]
-        if second[7]:
-            recorder.flow("race", row, at, _row(second), second[7])
-            row, at = _row(second), second[7]
+        row, at = _row(first), first.time
+        if second.time:
+            recorder.flow("race", row, at, _row(second), second.time)
+            row, at = _row(second), second.time
         recorder.instant(row, f"race: {race.kind}", "race", args, at)
 
     def _record_runs(self, recorder: _trace.Recorder) -> None:
@@ -162,34 +196,34 @@ class Finder:
     # --- texts ------------------------------------------------------------------------------
 
     def _access(self, party: _Party) -> Access:
-        access, number, is_own, _, _, line, _, _ = party
-        queue = f"arrowdev's queue {number}" if is_own else f"queue {number}"
-        return Access(queue if number else "the host", _NOUNS[access], self._lines.text(line))
+        queue = f"arrowdev's queue {party.queue}" if party.is_own else f"queue {party.queue}"
+        who = queue if party.queue else "the host"
+        return Access(who, _NOUNS[party.access], self._lines.text(party.line))
 
     def _memory(self, found: _Found) -> str:
-        _, _, allocation, made_at, nbytes, begin, n_common, _, _ = found
-        if allocation == 0:
+        begin, n_common = found.begin, found.n_common
+        if found.allocation == 0:
             return f"{n_common} bytes of the host at {begin:#x}"
-        is_all = n_common == nbytes or found[1][0] == _RELEASE
+        is_all = n_common == found.nbytes or found.second.access == _RELEASE
         part = "the" if is_all else f"bytes {begin} to {begin + n_common} of the"
-        return f"{part} memory made at {self._lines.text(made_at) or 'an unknown line'}"
+        return f"{part} memory made at {self._lines.text(found.made_at) or 'an unknown line'}"
 
     def _race(self, found: _Found) -> Race:
-        first, second = self._access(found[0]), self._access(found[1])
-        what = f"{second.queue} {_VERBS[found[1][0]]} {self._memory(found)}"
-        if found[7]:
+        first, second = self._access(found.first), self._access(found.second)
+        what = f"{second.queue} {_VERBS[found.second.access]} {self._memory(found)}"
+        if found.is_after_release:
             kind = f"{second.access} after release"
             message = f"{what}, which {first.queue} has released{_at(first)}"
         else:
             kind = f"{second.access} not ordered after {first.access}"
             message = (
                 f"{what} while the {first.access} of {first.queue}{_at(first)} "
-                f"is not ordered before it: {_why(first, second, found[8])}"
+                f"is not ordered before it: {_why(first, second, found.waits_too_early)}"
             )
-        return Race(kind, _after(second, message), first, second, found[2])
+        return Race(kind, _after(second, message), first, second, found.allocation)
 
     def _never_awaited(self, found: _Found) -> Race:
-        first, end = self._access(found[0]), Access("the host", "read", "")
+        first, end = self._access(found.first), Access("the host", "read", "")
         message = f"{first.queue} writes {self._memory(found)}, and the host never waits for it"
         kind = "copy to the host that is not waited for"
         return Race(kind, _after(first, message), first, end, 0)
@@ -201,8 +235,9 @@ def _row_of(device: int, queue: int) -> _trace.Row:
 
 def _row(party: _Party) -> _trace.Row:
     """The row of a trace: a queue, or the host, of which one thread stands for all."""
-    _, number, _, device, queue, _, _, _ = party
-    return _row_of(device, queue) if number else ("host", threading.get_ident())
+    if party.queue == 0:
+        return "host", threading.get_ident()
+    return _row_of(party.device, party.handle)
 
 
 def _at(access: Access) -> str:
