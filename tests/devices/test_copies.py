@@ -12,7 +12,7 @@ import arrow_ctypes as ac
 import numpy as np
 import pytest
 from arrow_samples import SAMPLES
-from failing_calls import fail_every_call
+from failing_calls import copy_everything, fail_every_call, same
 from interface_dicts import OnlyInterface
 from loops import looped
 
@@ -22,14 +22,6 @@ from arrowdev.testing import EXT_DEV
 pa = pytest.importorskip("pyarrow")
 
 HERE, THERE = "ext_dev:0", "ext_dev:1"
-
-
-def same(found, expected):
-    """Equal bit for bit in all valid rows."""
-    found = pa.array(found)
-    # pyarrow requires increasing offsets in a dense union, which the sample does not have.
-    found.validate(full="dense_union" not in str(expected.type))
-    return found.type == expected.type and found.equals(expected)
 
 
 # --- trees --------------------------------------------------------------------------------------
@@ -430,26 +422,18 @@ def test_unknown_nulls_of_a_device_are_counted(device):
 # --- faults -------------------------------------------------------------------------------------
 
 
-def copy_everything(array, tensor):
-    there = ad.array(array).to(HERE)
-    assert same(there.slice(3, 9).to(THERE).to("cpu"), array.slice(3, 9))
-    copy = ad.tensor(tensor).to(HERE)
-    for found in (copy.to(THERE), copy):
-        assert np.array_equal(np.asarray(found.to("cpu")), tensor)
-
-
 @pytest.mark.parametrize("stay", [False, True])
 @pytest.mark.parametrize("name", ["list", "struct", "string_view", "bool"])
 def test_failure_at_every_call(device, name, stay):
     tensor = np.arange(60).reshape(6, 10)[:, ::2]
-    copy_everything(SAMPLES[name], tensor)
+    copy_everything(SAMPLES[name], tensor, HERE, THERE)
     gc.collect()
     device.synchronize()
     before = device.live().allocations
     n_failed = fail_every_call(
         partial(device.fail_at, stay=stay),
         lambda: device.n_calls,
-        lambda: copy_everything(SAMPLES[name], tensor),
+        lambda: copy_everything(SAMPLES[name], tensor, HERE, THERE),
     )
     assert n_failed > 10
     gc.collect()
@@ -458,7 +442,7 @@ def test_failure_at_every_call(device, name, stay):
         ad.device(place).synchronize()
     device.synchronize()
     assert device.live().allocations == before
-    copy_everything(SAMPLES[name], tensor)
+    copy_everything(SAMPLES[name], tensor, HERE, THERE)
 
 
 def test_out_of_memory(device):

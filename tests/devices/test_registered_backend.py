@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import registered
 from arrow_samples import SAMPLES
-from failing_calls import fail_every_call
+from failing_calls import copy_everything, fail_every_call, same
 from registered import HERE, PLAIN, THERE, TYPE, failing, run
 
 import arrowdev as ad
@@ -37,10 +37,6 @@ def stream():
 
 def go_on(stream):
     registered.example().hold(stream, False)
-
-
-def same(found, expected):
-    return pa.array(found).equals(expected)
 
 
 # --- what a registered backend can do -----------------------------------------------------------
@@ -222,20 +218,12 @@ def test_number_of_devices_that_cannot_be(n, message):
 # --- failures -----------------------------------------------------------------------------------
 
 
-def copy_everything(array, tensor):
-    there = ad.array(array).to(HERE)
-    assert same(there.slice(3, 9).to(THERE).to("cpu"), array.slice(3, 9))
-    copy = ad.tensor(tensor).to(HERE)
-    for found in (copy.to(THERE), copy):
-        assert np.array_equal(np.asarray(found.to("cpu")), tensor)
-
-
 @pytest.mark.parametrize("in_a_thread", [False, True])
 @pytest.mark.parametrize("stay", [False, True])
 @pytest.mark.parametrize("name", ["list", "struct", "bool"])
 def test_failure_at_every_call(name, stay, in_a_thread):
     tensor = np.arange(60).reshape(6, 10)[:, ::2]
-    run_it = partial(copy_everything, SAMPLES[name], tensor)
+    run_it = partial(copy_everything, SAMPLES[name], tensor, HERE, THERE)
     run_it()
     n_failed = []
 
