@@ -69,9 +69,9 @@ def draw_bars(data, file):
         axes.set_xlabel("how many times as fast arrowdev is (logarithmic)", fontsize=9)
         handles = [Patch(color=colours[name], label=name) for name in libraries]
         title = "compared with"
-        figure.legend(
-            handles=handles, title=title, ncols=4, loc="outside lower center", fontsize=9
-        )
+        # Without a frame, which would be white on a dark page.
+        where = {"loc": "outside lower center", "frameon": False}
+        figure.legend(handles=handles, title=title, ncols=4, fontsize=9, **where)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
         metadata = {"Date": None} if file.suffix == ".svg" else None
