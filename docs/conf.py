@@ -27,7 +27,7 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 smartquotes = False  # 'fill' is what to type
-pygments_style = "friendly"
+pygments_style = "default"  # every colour has a contrast of 4.5 at least
 pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_title = f"arrowdev {release}"
