@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import arrowdev as ad
 from arrowdev.testing._report import Report
@@ -64,6 +64,7 @@ class _World:
     devices: list[ad.Device]
     stream: Callable[[ad.Device], Any] | None
     hold: Callable[[Any], AbstractContextManager[object]] | None
+    streams: list[Any] = field(default_factory=list)  # of the user, which outlive the memory
 
     @property
     def here(self) -> ad.Device:
@@ -337,6 +338,7 @@ def _wait_for(child: int) -> int | None:
 def _held(world: _World) -> Iterator[Any]:
     assert world.stream is not None and world.hold is not None
     stream = world.stream(world.here)
+    world.streams.append(stream)
     with world.hold(stream):
         yield stream
 
@@ -391,11 +393,19 @@ def _check_held_device(report: Report, world: _World) -> None:
 def _check_other_device(report: Report, world: _World) -> None:
     assert world.stream is not None
     stream = world.stream(world.here)
+    world.streams.append(stream)
     error = _error_of(lambda: world.put(b"abc", world.devices[1], stream))
     is_right = isinstance(error, ad.ExchangeError) and error.reason == "stream"
     report.hold(
         "backend.stream", is_right, f"a stream of {world.here} for {world.devices[1]}: {error!r}"
     )
+
+
+def _let_streams_go(report: Report, world: _World) -> None:
+    """Memory that was used on a stream may be given back until its device is idle."""
+    gc.collect()
+    _within(world.here.synchronize)
+    world.streams.clear()
 
 
 # --- the check ----------------------------------------------------------------------------------
@@ -419,7 +429,9 @@ def _devices_of(device_type: int) -> list[ad.Device]:
     found = [device for device in ad.devices() if device.type == device_type]
     if not found:
         ad.device((device_type, 0)).synchronize()  # says why
-        raise TypeError(f"devices() lists no usable device of the type {device_type}")
+        raise TypeError(
+            f"devices() lists no device of the type {device_type}; pass a type that it lists"
+        )
     return found
 
 
@@ -452,7 +464,8 @@ def check_backend(
     device_type : DeviceType or int
         The type, whose runtime is available.
     stream : callable, optional
-        Returns a stream of a user on a device, as ``stream=`` takes it.
+        Returns a stream of a user on a device, as ``stream=`` takes it. The stream is kept until
+        the device has done its work.
     hold : callable, optional
         ``with hold(stream):`` no work begins on such a stream inside the block.
     ignore : collection of str
@@ -469,6 +482,8 @@ def check_backend(
         An AssertionError that names each broken rule.
     ExchangeError
         The type has no runtime.
+    TypeError
+        ``devices()`` lists no device of the type, as with ``CUDA_HOST``.
     """
     world = _World(_devices_of(int(device_type)), stream, hold)
     report = Report(f"the backend of {world.here}", rules=BACKEND_RULES)
@@ -483,6 +498,7 @@ def check_backend(
     if not world.is_host and stream is not None and hold is not None:
         _run(report, "backend.wait", _check_held, world)
         _run(report, "backend.synchronize", _check_held_device, world)
+        _run(report, "backend.synchronize", _let_streams_go, world)
     elif not world.is_host:
         report.untry("backend.stream", "needs stream= and hold=")
     report.require(ignore)

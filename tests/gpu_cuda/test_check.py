@@ -1,10 +1,12 @@
-"""arrowdev.testing.check_producer on CUDA Array Interfaces: no false positives."""
+"""The checks of arrowdev.testing: CUDA's backend and CUDA Array Interfaces break no rule."""
 
+import gpu
 import numpy as np
 import pytest
 
 import arrowdev as ad
-from arrowdev.testing import check_producer
+from arrowdev.testing import check_backend, check_producer
+from arrowdev.testing._rules import BACKEND_RULES
 
 RULES = {"interface.dict", "interface.shape", "interface.data", "interface.again", "cuda.stream"}
 
@@ -25,3 +27,20 @@ def test_numba():
     cuda = pytest.importorskip("numba.cuda")
     report = check_producer(lambda: cuda.to_device(np.arange(6).reshape(2, 3)))
     assert report.held >= RULES
+
+
+@pytest.mark.usefixtures("two_devices")
+def test_backend():
+    report = check_backend(
+        ad.DeviceType.CUDA,
+        stream=lambda device: gpu.Stream(),  # on device 0, which is current
+        hold=lambda stream: gpu.Gate(stream.handle),
+    )
+    assert report.held == set(BACKEND_RULES) and not report.untried
+
+
+def test_type_that_devices_does_not_list():
+    with pytest.raises(
+        TypeError, match="lists no device of the type 3; pass a type that it lists"
+    ):
+        check_backend(ad.DeviceType.CUDA_HOST)
