@@ -3,10 +3,12 @@
  * refuse. */
 #include "arrowdev.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static arrowdev_backend inner;
 static atomic_long n_calls, n_fails; /* which call fails; 0: none */
@@ -374,23 +376,70 @@ no_name(void *self, int64_t id, char *buffer, size_t size,
     return ARROWDEV_OK;
 }
 
-/* broken(capsule, type, rule): a backend that breaks the rule. */
+/* A runtime in which a device is current on the thread that has opened it. */
+static _Thread_local int is_current;
+
+static int
+open_on_this_thread(void *self, int64_t id, void **device,
+                    arrowdev_error *error)
+{
+    (void)self, (void)error;
+    is_current = 1;
+    *device = (void *)(uintptr_t)id; /* as that of the sound one */
+    return ARROWDEV_OK;
+}
+
+static int
+copy_in_on_the_same_thread(void *self, void *device, void *stream,
+                           const arrowdev_copy *copy, arrowdev_error *error)
+{
+    if (!is_current) {
+        snprintf(error->text, sizeof(error->text), "NO_CURRENT_DEVICE");
+        return ARROWDEV_FAILED;
+    }
+    return sound.copy_in(self, device, stream, copy, error);
+}
+
+/* What a runtime may do in a forked child, which has none of its threads. */
+static void
+wait_for_a_thread(void)
+{
+    for (;;) {
+        pause();
+    }
+}
+
+static int
+load_and_hang_later(void *self, arrowdev_error *error)
+{
+    (void)self, (void)error;
+    return pthread_atfork(NULL, NULL, wait_for_a_thread);
+}
+
+static int
+load_and_abort_later(void *self, arrowdev_error *error)
+{
+    (void)self, (void)error;
+    return pthread_atfork(NULL, NULL, abort);
+}
+
+/* broken(capsule, type, fault): a backend that breaks a rule. */
 static PyObject *
 broken(PyObject *module, PyObject *args)
 {
     static arrowdev_backend bad;
     PyObject *capsule;
-    const char *rule;
+    const char *fault;
     int type;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Oiz", &capsule, &type, &rule)) {
+    if (!PyArg_ParseTuple(args, "Oiz", &capsule, &type, &fault)) {
         return NULL;
     }
     sound = *(const arrowdev_backend *)PyCapsule_GetPointer(
         capsule, "arrowdev_backend");
     bad = sound;
 #define BREAKS(name, statement)                                               \
-    if (strcmp(rule, name) == 0) {                                            \
+    if (strcmp(fault, name) == 0) {                                           \
         statement;                                                            \
     }
     BREAKS("wait", bad.stream_wait = wait_for_nothing)
@@ -408,6 +457,10 @@ broken(PyObject *module, PyObject *args)
     BREAKS("stream", bad.stream_identity = NULL)
     BREAKS("kernels", bad.launch = launch_nothing)
     BREAKS("devices", bad.device_name = no_name)
+    BREAKS("threads", bad.open_device = open_on_this_thread;
+           bad.copy_in = copy_in_on_the_same_thread)
+    BREAKS("fork_hangs", bad.load = load_and_hang_later)
+    BREAKS("fork_aborts", bad.load = load_and_abort_later)
     return ArrowDev_BackendCapsule(type, &bad);
 }
 

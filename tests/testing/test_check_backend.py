@@ -59,12 +59,12 @@ def test_opencl():
     assert report.held >= set(BACKEND_RULES) - HELD
 
 
-FAULTS = set(BACKEND_RULES) - {"backend.threads", "backend.fork"}
+FAULTS = {rule: rule.partition(".")[2] for rule in BACKEND_RULES} | {"backend.fork": "fork_hangs"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", sorted(FAULTS))
-def test_fault_is_found(rule):
+@pytest.mark.parametrize(("rule", "fault"), [*FAULTS.items(), ("backend.fork", "fork_aborts")])
+def test_fault_is_found(rule, fault):
     """In a process of its own, which the fault may harm."""
     said = registered.run(
         f"""if True:
@@ -73,7 +73,7 @@ def test_fault_is_found(rule):
         from arrowdev.testing import ConformanceError, _check_backend, check_backend
         _check_backend.SECONDS = 3.0
         table = registered.example().backend(28)
-        register_backend(registered.failing().broken(table, 28, "{rule.partition(".")[2]}"))
+        register_backend(registered.failing().broken(table, 28, "{fault}"))
         try:
             check_backend(28, stream=registered.new_stream, hold=registered.hold)
         except ConformanceError as error:
