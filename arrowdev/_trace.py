@@ -18,7 +18,7 @@ from arrowdev import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from os import PathLike
     from types import FrameType, TracebackType
     from typing import Any, TypeAlias
@@ -44,6 +44,8 @@ class Recorder:
     def __init__(self, capacity: int) -> None:
         self.entries: deque[tuple[Any, ...]] = deque(maxlen=capacity)
         self.n_added = 0
+        self.names: dict[Row, dict[str, None]] = {}  # beside that of the row itself
+        self.race_search: str | None = None
 
     def _add(self, *entry: Any) -> None:
         self.n_added += 1
@@ -80,8 +82,22 @@ class Recorder:
         shown["line"] = user_line()
         self.slice(row, name, category, start_ns, time.monotonic_ns(), shown)
 
-    def flow(self, category: str, from_row: Row, from_ns: int, to_row: Row, to_ns: int) -> None:
-        self._add("flow", category, from_row, from_ns, to_row, to_ns)
+    def work(
+        self, row: Row, name: str, called_ns: int, start_ns: int, end_ns: int, args: dict[str, Any]
+    ) -> None:
+        """What a queue has run, of a call at an earlier time."""
+        self._add("work", row, name, called_ns, start_ns, end_ns, args)
+
+    def race(self, kind: str, accesses: Sequence[tuple[Row, int]], args: dict[str, Any]) -> None:
+        """A race of one or two accesses: their rows and the times of their calls."""
+        self._add("race", kind, accesses, args)
+
+    def name_row(self, row: Row, name: str) -> None:
+        self.names.setdefault(row, {})[name] = None
+
+    def has_searched_races(self, is_complete: bool) -> None:
+        if self.race_search != "incomplete":
+            self.race_search = "complete" if is_complete else "incomplete"
 
 
 def user_line() -> str:

@@ -12,6 +12,7 @@ from arrowdev import _core, _trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import CodeType
     from typing import Any
 
@@ -63,8 +64,9 @@ def counted(n: int, noun: str) -> str:
 class Writer:
     """Rows and the events on them, with times from the start of the trace."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, names: dict[Row, dict[str, None]]) -> None:
         self.start = start
+        self.names = names  # of rows, beside their own
         self.events: list[dict[str, Any]] = []
         self.pids: dict[str, int] = {HOST: 0}
         self.tids: dict[Row, int] = {}
@@ -73,6 +75,7 @@ class Writer:
         self.recorded: dict[int, tuple[Row, int]] = {}
         self.handed_out: dict[int, tuple[Row, int]] = {}
         self.pending: set[int] = set()  # events that were not seen complete
+        self.begun: dict[tuple[Row, int], int] = {}  # when work of a call began to run
 
     def place(self, row: Row, ns: int) -> dict[str, Any]:
         pid = self.pids.setdefault(row[0], len(self.pids))
@@ -101,6 +104,22 @@ class Writer:
         self.events.append({"ph": "s", **common, **self.place(from_row, start)})
         self.events.append({"ph": "f", "bp": "e", **common, **self.place(to_row, end)})
 
+    def work(
+        self, row: Row, name: str, called: int, start: int, end: int, args: dict[str, Any]
+    ) -> None:
+        self.slice(row, name, "work", start, end, args)
+        self.begun[row, called] = start
+
+    def race(self, kind: str, accesses: Sequence[tuple[Row, int]], args: dict[str, Any]) -> None:
+        """An instant at the last access, and an arrow from what began first, with its id."""
+        ends = [(row, self.begun.get((row, called), called)) for row, called in accesses]
+        self.instant(ends[-1][0], f"race: {kind}", "race", ends[-1][1], args)
+        if len(ends) == 2:
+            race = self.events[-1]
+            (row, start), (to_row, end) = sorted(ends, key=lambda place: place[1])
+            self.flow("race", row, start, to_row, end)
+            race["id"] = self.n_flows
+
     def arrow_to_wait(self, event: dict[str, Any], row: Row) -> None:
         """The arrow to a wait from where its event was recorded."""
         if event["event"] in self.recorded:
@@ -116,6 +135,7 @@ class Writer:
             result.append({**about, "name": "process_sort_index", "args": {"sort_index": pid}})
         for row, tid in self.tids.items():
             label = names.get(row[1], f"thread {tid}") if row[0] == HOST else str(row[1])
+            label = ", ".join([*self.names.get(row, ()), label])
             result.append(
                 {
                     "ph": "M",
@@ -292,17 +312,20 @@ def chrome(
     """The trace as it is written to its file; `stopped` is what _trace_stop() gave."""
     from arrowdev import _trace_summary
 
-    writer = Writer(start)
+    writer = Writer(start, recorder.names)
     found, dropped, lost = stopped
     # What began in the trace before this one is of neither.
     events = [event for event in found if event["start"] >= start]
     writer.place((HOST, threading.main_thread().ident or 0), start)
     for event in sorted(events, key=lambda event: event["start"]):
         KINDS[event["kind"]](writer, event)
-    for kind, *entry in list(recorder.entries):
+    # Races last: they are between what has run.
+    for kind, *entry in sorted(recorder.entries.copy(), key=lambda entry: entry[0] == "race"):
         getattr(writer, kind)(*entry)
     # Threads count without a lock.
-    dropped += max(0, recorder.n_added - len(recorder.entries))
+    n_unrecorded = max(0, recorder.n_added - len(recorder.entries))
+    if n_unrecorded and recorder.race_search:
+        recorder.race_search = "incomplete"
     return {
         "traceEvents": writer.metadata() + sorted(writer.events, key=lambda event: event["ts"]),
         "displayTimeUnit": "ns",
@@ -311,9 +334,10 @@ def chrome(
             "pid": os.getpid(),
             "start_ns": start,  # of CLOCK_MONOTONIC, which all processes share
             "command": [_core._shown(word) for word in sys.orig_argv],
-            "dropped": dropped,
+            "dropped": dropped + n_unrecorded,
             "lost": lost,
-            "summary": _trace_summary.summary(events, dropped, lost, end - start),
+            **known(race_search=recorder.race_search),
+            "summary": _trace_summary.summary(events, dropped + n_unrecorded, lost, end - start),
         },
     }
 

@@ -52,6 +52,7 @@ def merged(traces, names):
                 key: sum(_number(other.get(key)) for other in others)
                 for key in ("dropped", "lost")
             },
+            **_race_search([other.get("race_search") for other in others]),
             "summary": _summary([other.get("summary") for other in others]),
         },
     }
@@ -98,6 +99,12 @@ def _arrows(events):
             for ph, event in (("s", first), ("f", last)):
                 place = {key: event.get(key) for key in ("pid", "tid", "ts")}
                 yield {"ph": ph, "bp": "e", **about, **place}
+
+
+def _race_search(found):
+    """Return that of all processes: one that was not complete leaves all incomplete."""
+    known = [one for one in ("incomplete", "complete") if one in found]
+    return {"race_search": known[0]} if known else {}
 
 
 def _summary(summaries):

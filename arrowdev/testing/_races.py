@@ -28,7 +28,7 @@ class _Party(NamedTuple):
     handle: int
     line: int
     made_at: int
-    time: int
+    called: int
 
 
 class _Found(NamedTuple):
@@ -130,23 +130,30 @@ class Finder:
         self.searches = searches
         self._recorder = _trace.current()
         self._lines = Lines()
-        self._n_taken = 0
+        self._n_seen = 0
         self._unawaited: list[_Found] = []
+        self._untaken: list[Race] = []
         _device.watch(self._lines.here, searches, self._recorder is not None)
 
     def take(self) -> list[Race]:
         """The races that were found since the last call."""
+        self._look()
+        races, self._untaken = self._untaken, []
+        return races
+
+    def _look(self) -> None:
+        """Add what the engine has found to what is not taken, and to the trace."""
         found, self._unawaited = self._unawaited, []
         races = [self._never_awaited(one) for one in found]
         if self.searches:
-            new = list(_all(_device.races, self._n_taken))
-            self._n_taken += len(new)
+            new = list(_all(_device.races, self._n_seen))
+            self._n_seen += len(new)
             races += map(self._race, new)
             found += new
         if self._recorder is not None:
             for race, one in zip(races, found, strict=True):
-                self._record_race(self._recorder, race, one.first, one.second)
-        return races
+                self._record_race(self._recorder, race, one)
+        self._untaken += races
 
     def look_for_unawaited(self) -> None:
         """Find copies to the host that nobody has waited for, once for each line."""
@@ -156,10 +163,14 @@ class Finder:
 
     def stop(self) -> None:
         """End the search, and say whether it was complete."""
+        self._look()
+        n_dropped = _device.races_dropped() if self.searches else 0
         if self._recorder is not None:
             self._record_runs(self._recorder)
+            if self.searches:
+                self._name_rows(self._recorder)
+                self._recorder.has_searched_races(n_dropped == 0)
         _device.unwatch()
-        n_dropped = _device.races_dropped() if self.searches else 0
         if n_dropped != 0:
             why = f"{n_dropped} accesses were forgotten" if n_dropped > 0 else "no memory was left"
             warnings.warn(
@@ -168,21 +179,23 @@ class Finder:
 
     # --- a trace ----------------------------------------------------------------------------
 
-    def _record_race(
-        self, recorder: _trace.Recorder, race: Race, first: _Party, second: _Party
-    ) -> None:
+    def _record_race(self, recorder: _trace.Recorder, race: Race, found: _Found) -> None:
         parties = {"first": race.first._asdict(), "second": race.second._asdict()}
-        args = {"message": race.message, **parties}
-        row, at = _row(first), first.time
-        if second.time:
-            recorder.flow("race", row, at, _row(second), second.time)
-            row, at = _row(second), second.time
-        recorder.instant(row, f"race: {race.kind}", "race", args, at)
+        called = [party for party in (found.first, found.second) if party.called]
+        accesses = [(_row(party), party.called) for party in called]
+        recorder.race(race.kind, accesses, {"message": race.message, **parties})
+
+    def _name_rows(self, recorder: _trace.Recorder) -> None:
+        n_seen = 0
+        while numbers := _device.numbers(n_seen):
+            n_seen += len(numbers)
+            for device, handle, number, is_own in numbers:
+                recorder.name_row(_row_of(device, handle), _name_of_queue(number, is_own))
 
     def _record_runs(self, recorder: _trace.Recorder) -> None:
         n_seen, runs = _device.runs(0)
         while runs:
-            for name, queue, device, line, nbytes, start, end in runs:
+            for name, queue, device, line, nbytes, called, start, end in runs:
                 row = _row_of(device, queue)
                 args: dict[str, object] = {"device": row[0], "stream": row[1]}
                 if nbytes:
@@ -190,14 +203,13 @@ class Finder:
                 if line:
                     args["line"] = self._lines.text(line)
                 what = f"{name} {nbytes:,} bytes" if nbytes else name
-                recorder.slice(row, what, "work", start, end, args)
+                recorder.work(row, what, called, start, end, args)
             n_seen, runs = _device.runs(n_seen)
 
     # --- texts ------------------------------------------------------------------------------
 
     def _access(self, party: _Party) -> Access:
-        queue = f"arrowdev's queue {party.queue}" if party.is_own else f"queue {party.queue}"
-        who = queue if party.queue else "the host"
+        who = _name_of_queue(party.queue, party.is_own) if party.queue else "the host"
         return Access(who, _NOUNS[party.access], self._lines.text(party.line))
 
     def _memory(self, found: _Found) -> str:
@@ -227,6 +239,10 @@ class Finder:
         message = f"{first.queue} writes {self._memory(found)}, and the host never waits for it"
         kind = "copy to the host that is not waited for"
         return Race(kind, _after(first, message), first, end, 0)
+
+
+def _name_of_queue(number: int, is_own: bool) -> str:
+    return f"arrowdev's queue {number}" if is_own else f"queue {number}"
 
 
 def _row_of(device: int, queue: int) -> _trace.Row:

@@ -556,12 +556,13 @@ ad_engine_enqueue_use(uint64_t handle, ad_engine_work work, void *arg,
     uint32_t place = ad_races_here();
     int status = lock_queue(handle, &q);
     if (status == AD_ENGINE_OK) {
+        int64_t now = ad_now();
         status = push_locked(q, (op){.kind = OP_WORK,
                                      .work = work,
                                      .arg = arg,
-                                     .run = ad_runs_of(uses, n, place)});
+                                     .run = ad_runs_of(uses, n, place, now)});
         if (status == AD_ENGINE_OK) {
-            ad_races_work_locked(order_locked(q), uses, n, false, place);
+            ad_races_work_locked(order_locked(q), uses, n, false, place, now);
         }
         ad_engine_unlock();
     }
@@ -580,7 +581,7 @@ ad_engine_refuse_use(uint64_t handle, const ad_engine_use *uses, size_t n)
     queue *q;
     uint32_t place = ad_races_here();
     if (lock_queue(handle, &q) == AD_ENGINE_OK) {
-        ad_races_work_locked(order_locked(q), uses, n, true, place);
+        ad_races_work_locked(order_locked(q), uses, n, true, place, ad_now());
         ad_engine_unlock();
     }
 }

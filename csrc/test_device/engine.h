@@ -316,7 +316,7 @@ typedef struct ad_engine_party {
     uint64_t handle;  /* of the queue, which may be gone */
     uint32_t place;   /* of the call */
     uint32_t made_at; /* the place that created the queue */
-    int64_t time;     /* of the call, in ns of the monotonic clock */
+    int64_t enqueued; /* ns of the monotonic clock; of the host: the time */
 } ad_engine_party;
 
 typedef struct ad_engine_race {
@@ -355,6 +355,17 @@ size_t ad_engine_races_unawaited(size_t from, ad_engine_race *out,
  * search has ended without memory. */
 size_t ad_engine_races_dropped(void);
 
+/* The number of a queue in the search, which ad_engine_party has, too. */
+typedef struct ad_engine_number {
+    int device;
+    uint64_t handle;
+    int number; /* from 1 */
+    bool is_own;
+} ad_engine_number;
+
+/* Copy the numbers from number `from` on. Returns how many. */
+size_t ad_engine_numbers(size_t from, ad_engine_number *out, size_t capacity);
+
 /* --- what queues have run ------------------------------------------------- */
 
 typedef struct ad_engine_run {
@@ -364,7 +375,8 @@ typedef struct ad_engine_run {
     int device;
     uint32_t place;
     size_t nbytes;
-    int64_t start; /* ns of the monotonic clock */
+    int64_t enqueued; /* ns of the monotonic clock */
+    int64_t start;
     int64_t end;
 } ad_engine_run;
 

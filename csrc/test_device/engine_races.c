@@ -44,7 +44,7 @@ typedef struct access {
     point by;
     ad_engine_use use; /* a height of 1 where there are no gaps */
     uint32_t place;
-    int64_t time;
+    int64_t enqueued;
 } access;
 
 typedef struct allocation {
@@ -71,6 +71,7 @@ static struct {
     allocation host; /* all memory that is not the engine's */
     AD_LIST(ad_order *) ended;
     AD_LIST(ad_engine_race) found;
+    AD_LIST(ad_engine_number) numbers;
 } races;
 
 static bool
@@ -178,6 +179,10 @@ ad_races_of_queue_locked(ad_order **order, uint64_t handle, int device,
             .handle = handle,
             .place = place,
         });
+        if (self != NULL && HAS_ROOM(&races.numbers)) {
+            races.numbers.items[races.numbers.n++] =
+                (ad_engine_number){device, handle, self->number, is_own};
+        }
         *order = self != NULL ? new_order_locked(self) : NULL;
     }
     return *order;
@@ -539,7 +544,7 @@ party_of(const access *a)
         .handle = by != NULL ? by->handle : 0,
         .place = a->place,
         .made_at = by != NULL ? by->place : 0,
-        .time = a->time,
+        .enqueued = a->enqueued,
     };
 }
 
@@ -691,7 +696,7 @@ is_behind_armed_locked(const ad_order *order)
 
 void
 ad_races_work_locked(ad_order *of_queue, const ad_engine_use *uses, size_t n,
-                     bool is_refused, uint32_t place)
+                     bool is_refused, uint32_t place, int64_t enqueued)
 {
     if (!is_current(of_queue)) {
         return;
@@ -704,7 +709,7 @@ ad_races_work_locked(ad_order *of_queue, const ad_engine_use *uses, size_t n,
     for (size_t i = 0; i < n && !is_behind_armed_locked(of_queue); i++) {
         if (uses[i].width > 0 && uses[i].height > 0) {
             use_locked(of_queue,
-                       (access){by, without_gaps(uses[i]), place, ad_now()},
+                       (access){by, without_gaps(uses[i]), place, enqueued},
                        is_refused);
         }
     }
@@ -720,7 +725,7 @@ ad_races_freed_locked(const void *base, uint32_t place)
     const access now = {
         .use = {AD_ENGINE_FREE, base, a->nbytes, a->nbytes, 1, false},
         .place = place,
-        .time = ad_now(),
+        .enqueued = ad_now(),
     };
     compare_all_locked(a, &now, NULL);
     set_freed_locked(a, party_of(&now));
@@ -755,6 +760,7 @@ ad_engine_races_start(void)
     }
     forget_all_locked();
     races.found.n = 0;
+    races.numbers.n = 0;
     races.search++;
     races.is_out_of_memory = false;
     races.n_dropped = 0;
@@ -782,6 +788,19 @@ ad_engine_races(size_t from, ad_engine_race *out, size_t capacity)
     if (ad_engine_lock() == AD_ENGINE_OK) {
         for (; n < capacity && from + n < races.found.n; n++) {
             out[n] = races.found.items[from + n];
+        }
+        ad_engine_unlock();
+    }
+    return n;
+}
+
+size_t
+ad_engine_numbers(size_t from, ad_engine_number *out, size_t capacity)
+{
+    size_t n = 0;
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        for (; n < capacity && from + n < races.numbers.n; n++) {
+            out[n] = races.numbers.items[from + n];
         }
         ad_engine_unlock();
     }

@@ -58,9 +58,11 @@ void ad_races_allocated_locked(const ad_engine_allocation *allocation,
 /* The host frees memory. */
 void ad_races_freed_locked(const void *base, uint32_t place);
 
-/* Work was enqueued (`is_refused`: was not, since its memory is gone). */
+/* Work was enqueued (`is_refused`: was not, since its memory is gone) at this
+ * time, which ad_runs_of is told, too. */
 void ad_races_work_locked(ad_order *of_queue, const ad_engine_use *uses,
-                          size_t n, bool is_refused, uint32_t place);
+                          size_t n, bool is_refused, uint32_t place,
+                          int64_t enqueued);
 
 /* The place of this call, without the lock. 0: unknown, or not asked for. */
 uint32_t ad_races_here(void);

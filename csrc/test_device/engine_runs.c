@@ -17,9 +17,10 @@ static struct {
 /* A copy reads and writes; a kernel has a second source, which may be
  * empty. */
 ad_engine_run
-ad_runs_of(const ad_engine_use *uses, size_t n, uint32_t place)
+ad_runs_of(const ad_engine_use *uses, size_t n, uint32_t place,
+           int64_t enqueued)
 {
-    ad_engine_run run = {.name = "work", .place = place};
+    ad_engine_run run = {.name = "work", .place = place, .enqueued = enqueued};
     if (n > 0) {
         const ad_engine_use *last = &uses[n - 1];
         run.name = last->access == AD_ENGINE_FREE ? "release"

@@ -82,11 +82,11 @@ ad_testing_unwatch(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 static PyObject *
 party_tuple(const ad_engine_party *party)
 {
-    return Py_BuildValue("(iiOiKIIL)", (int)party->access, party->queue,
-                         party->is_own ? Py_True : Py_False, party->device,
-                         (unsigned long long)party->handle,
-                         (unsigned int)party->place,
-                         (unsigned int)party->made_at, (long long)party->time);
+    return Py_BuildValue(
+        "(iiOiKIIL)", (int)party->access, party->queue,
+        party->is_own ? Py_True : Py_False, party->device,
+        (unsigned long long)party->handle, (unsigned int)party->place,
+        (unsigned int)party->made_at, (long long)party->enqueued);
 }
 
 static PyObject *
@@ -152,6 +152,29 @@ ad_testing_races_dropped(PyObject *Py_UNUSED(module),
     return PyLong_FromSsize_t((Py_ssize_t)ad_engine_races_dropped());
 }
 
+/* numbers(n): device, handle, number and whether it is arrowdev's, of at most 64
+ * queues after the first n. */
+PyObject *
+ad_testing_numbers(PyObject *Py_UNUSED(module), PyObject *n_seen)
+{
+    ad_engine_number found[CAPACITY];
+    size_t from = PyLong_AsSize_t(n_seen);
+    if (from == (size_t)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    size_t n = ad_engine_numbers(from, found, CAPACITY);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        PyObject *one = Py_BuildValue(
+            "(iKiO)", found[i].device, (unsigned long long)found[i].handle,
+            found[i].number, found[i].is_own ? Py_True : Py_False);
+        if (ad_py_append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 /* runs(n): the number after the last one, and at most 64 runs of work from
  * number n on. */
 PyObject *
@@ -167,10 +190,10 @@ ad_testing_runs(PyObject *Py_UNUSED(module), PyObject *from)
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < n; i++) {
         PyObject *run = Py_BuildValue(
-            "(sKiInLL)", runs[i].name, (unsigned long long)runs[i].queue,
+            "(sKiInLLL)", runs[i].name, (unsigned long long)runs[i].queue,
             runs[i].device, (unsigned int)runs[i].place,
-            (Py_ssize_t)runs[i].nbytes, (long long)runs[i].start,
-            (long long)runs[i].end);
+            (Py_ssize_t)runs[i].nbytes, (long long)runs[i].enqueued,
+            (long long)runs[i].start, (long long)runs[i].end);
         if (ad_py_append(list, run) < 0) {
             Py_CLEAR(list);
         }

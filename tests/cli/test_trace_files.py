@@ -57,7 +57,25 @@ def test_processes_are_beside_each_other_on_one_clock(tmp_path):
     assert flows == {("0: 1", 0), ("0: 1", 1), ("1: 1", 2), ("1: 1", 3)}
     other = trace["otherData"]
     assert (other["pid"], other["dropped"]) == ([41, 42], 83)
+    assert "race_search" not in other
     assert other["summary"] == {"copies": [{"count": 41}, {"count": 42}], "refusals": 4, "ns": 83}
+
+
+@pytest.mark.parametrize(
+    ("searches", "merged"),
+    [
+        (("complete", None), "complete"),
+        (("complete", "complete"), "complete"),
+        (("complete", "incomplete"), "incomplete"),
+    ],
+)
+def test_search_for_races_is_that_of_all_processes(tmp_path, searches, merged):
+    files = []
+    for number, found in enumerate(searches):
+        trace = process(number, 0)
+        trace["otherData"] |= {"race_search": found} if found else {}
+        files.append(written(tmp_path, f"{number}.json", trace))
+    assert trace_files.read(files)["otherData"].get("race_search") == merged
 
 
 def test_arrow_leads_from_share_to_attach_in_another_process(tmp_path):

@@ -1,16 +1,26 @@
 """The HTML timeline of a trace: what it holds, and how it behaves in headless Chromium."""
 
+import ctypes
 import json
 import math
 import re
+import sys
+import time
 
 import made_trace
 import pytest
 
+import arrowdev as ad
 from arrowdev._pages import trace_page
+from arrowdev.testing import RaceError, software_device
 
 WIDTHS = (400, 1000, 1400)
 HOSTILE = '</script><script>document.title = "taken"</script><b>&'
+
+
+on_software_device = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the software device needs Linux"
+)
 
 
 @pytest.fixture
@@ -147,8 +157,8 @@ def test_race_is_listed_with_both_ends_and_leads_to_its_place(shown):
     assert selected(tab) == "race: read not ordered after write"
     assert tab.run("document.activeElement.id") == "canvas"
     details = text_of(tab, "details")
-    assert "Second access: read 8,000 bytes" in details
-    assert "First access: write 8,000 bytes" in details
+    assert "Begins later: read 8,000 bytes" in details
+    assert "Begins earlier: write 8,000 bytes" in details
     # Both accesses are in view, and the arrow between them.
     assert tab.run(
         "(({timeline, trace}) => trace.races[0].flows.every(({from, to}) =>"
@@ -158,18 +168,138 @@ def test_race_is_listed_with_both_ends_and_leads_to_its_place(shown):
     assert tab.run("shown.trace.races[0].flows.map(flow => flow.category)") == ["race"]
 
 
-def test_row_of_a_race_has_the_name_that_the_race_says(shown):
-    trace = made_trace.with_a_race()
-    for event in trace["traceEvents"]:
-        if event["name"] == "thread_name" and event["pid"] == 1:
-            event["args"]["name"] = f"stream 0x5{event['tid']}"
-    rows = shown(trace).run("shown.trace.processes[1].rows.map(row => row.name)")
-    assert sorted(rows) == ["queue 1, stream 0x51", "queue 2, stream 0x50"]
+AT_ENDS = """(({timeline, trace}) => trace.races.flatMap(race => race.ends.map(end => {
+    const y = timeline.yOf(end) - timeline.scroll, x = timeline.x(end.start);
+    return {name: end.item?.name ?? null, category: end.item?.category ?? null,
+      line: end.item?.args.line ?? null, row: end.row.name, isOpen: end.row.isShown,
+      inside: x >= timeline.x(end.item?.start ?? end.start) - 1e-6
+        && x <= timeline.x(end.item?.end ?? end.start) + 1e-6,
+      inView: x > timeline.gutter && x < timeline.width && y >= 0 && y <= timeline.height - TOP};
+  })))(shown)"""
 
 
-def test_trace_without_a_race_lists_none(shown):
+def zoomed_to_a_race(tab):
+    """The ends of the arrows of all races, once the first one is zoomed to."""
+    tab.run("shown.timeline.select(shown.trace.races[0])")
+    tab.run(
+        "[...shown.trace.processes].forEach(one => one.isOpen && shown.timeline.toggle(one)),"
+        "shown.timeline.show(0, 0.01)"
+    )
+    tab.run(
+        "[...document.querySelectorAll('#details button')]"
+        ".find(one => one.innerText === 'Zoom to it').click()"
+    )
+    tab.drawn()
+    return tab.run(AT_ENDS)
+
+
+def planted(plant, **options):
+    """The trace of a race that is planted on the software device."""
+    with ad.trace() as trace, software_device(races=True, **options) as device:
+        kept = plant(device, *(device.queue() for _ in range(2)))
+        found = device.races()
+        device.synchronize()
+        del kept
+        device.races()
+    return trace.data, found
+
+
+@on_software_device
+def test_both_accesses_of_a_race_are_in_view_once_it_is_zoomed_to(shown):
+    """They are what the queues ran, long after the calls."""
+
+    def plant(device, theirs, ours):
+        memory, target = device.empty(24), device.empty(24)
+        theirs.delay = 0.02
+        theirs.fill(memory, 1)
+        ours.copy(target, memory)
+        ours.delay = 0.02
+        for _ in range(3):
+            ours.fill(target, 1)
+        return memory, target
+
+    data, [race] = planted(plant)
+    first, second = zoomed_to_a_race(shown(data))
+    # The copy was called later, and ran first.
+    assert (first["name"], second["name"]) == ("copy 24 bytes", "write 24 bytes")
+    assert first["row"].startswith("queue 2, stream 0x")
+    assert second["row"].startswith("queue 1, stream 0x")
+    assert (first["line"], second["line"]) == (race.second.line, race.first.line)
+    for end in (first, second):
+        assert end["category"] == "work" and end["inside"] and end["inView"] and end["isOpen"]
+
+
+@on_software_device
+def test_race_with_the_host_leads_to_its_instant(shown):
+    def plant(device, theirs, ours):
+        memory = device.empty(24)
+        ours.fill(memory, 1)
+        while device.live().pending:
+            time.sleep(0.001)
+        memory.free()
+
+    data, [race] = planted(plant)
+    by_row = {end["row"]: end for end in zoomed_to_a_race(shown(data))}
+    assert race.second.queue == "the host" and set(by_row) > {"MainThread"}
+    assert all(end["inView"] for end in by_row.values())
+    [work] = [end for row, end in by_row.items() if row != "MainThread"]
+    assert work["name"] == "write 24 bytes" and work["row"].startswith("queue 2, stream 0x")
+
+
+@on_software_device
+def test_races_at_one_slice_have_arrows_of_their_own(shown):
+    def plant(device, theirs, ours):
+        memory = device.empty(48)
+        theirs.fill(memory, 1, 24)
+        device.queue().fill(memory.address + 24, 2, 24)
+        ours.fill(memory, 3)
+        return memory
+
+    data, races = planted(plant)
+    assert len(races) == 2
+    tab = shown(data)
+    lines = tab.run(
+        "shown.trace.races.map(race => [race.args.first.line, race.args.second.line,"
+        " ...race.ends.map(end => end.item.args.line)].sort())"
+    )
+    assert lines == [sorted([one.first.line, one.second.line] * 2) for one in races]
+    assert tab.run("shown.trace.races.map(race => race.flows.length)") == [1, 1]
+
+
+@on_software_device
+def test_copy_that_nobody_waits_for_leads_to_what_ran(shown):
+    target = ctypes.create_string_buffer(24)
+    with ad.trace() as trace, pytest.raises(RaceError), software_device(races=True) as device:
+        device.queue().copy(ctypes.addressof(target), device.from_host(bytes(24)), 24)
+    [end] = zoomed_to_a_race(shown(trace.data))
+    assert end["name"] == "copy 24 bytes" and end["inView"] and end["isOpen"]
+
+
+@on_software_device
+def test_search_without_a_race_says_so_and_its_queues_keep_their_numbers(shown):
+    def plant(device, theirs, ours):
+        memory = device.empty(24)
+        theirs.fill(memory, 1)
+        ours.wait(theirs)
+        ours.fill(memory, 1)
+        return memory
+
+    data, races = planted(plant)
+    assert races == []
+    tab = shown(data)
+    assert text_of(tab, "facts").split("\n")[0] == "0 races"
+    assert tab.run("document.getElementById('races').hidden")
+    rows = tab.run("shown.trace.processes.at(-1).rows.map(row => row.name.split(', ')[0])")
+    assert {"queue 1", "queue 2"} <= set(rows)
+    data["otherData"]["race_search"] = "incomplete"
+    facts = text_of(shown(data), "facts")
+    assert facts.startswith("0 races, and some may have been missed\n")
+
+
+def test_trace_without_a_search_lists_no_races(shown):
     tab = shown(made_trace.large(40))
     assert tab.run("document.getElementById('races').hidden")
+    assert "race" not in text_of(tab, "facts")
 
 
 def test_search_highlights_and_steps(shown):
@@ -304,10 +434,10 @@ def test_idle_time_is_short_until_it_is_asked_for(shown):
     tab.run("document.getElementById('short').click()")
     assert tab.run(length) == 4002
     tab.run("document.getElementById('short').click()")
-    for time in (0, 20, 48, 300, 3900, 4001):
+    for at in (0, 20, 48, 300, 3900, 4001):
         assert tab.run(
-            f"shown.timeline.axis.timeOf(shown.timeline.axis.placeOf({time}))"
-        ) == pytest.approx(time)
+            f"shown.timeline.axis.timeOf(shown.timeline.axis.placeOf({at}))"
+        ) == pytest.approx(at)
 
 
 def test_process_closes_and_opens(shown):

@@ -6,6 +6,7 @@ import pickle
 import sys
 import time
 
+import chrome_trace
 import pytest
 
 import arrowdev as ad
@@ -441,10 +442,17 @@ def test_trace_shows_races_and_the_work_of_queues():
     [end] = [e for e in by_category["race"] if e["ph"] == "f"]
     work = {e["name"]: e for e in by_category["work"]}
     assert set(work) == {"write 24 bytes", "copy 24 bytes"}
-    assert row(start) == row(work["write 24 bytes"])
-    assert row(end) == row(told) == row(work["copy 24 bytes"]) != row(start)
+    rows = {row(work["write 24 bytes"]), row(work["copy 24 bytes"])}
+    assert {row(start), row(end)} == rows and len(rows) == 2
+    assert row(told) == row(work["copy 24 bytes"])
     assert work["copy 24 bytes"]["args"]["line"] == found.second.line
     assert work["copy 24 bytes"]["dur"] > 0
+    # The arrow is between what ran, and the race is where it is, by its id.
+    begins = {event["ts"] for event in work.values()}
+    assert begins == {start["ts"], end["ts"]} and told["ts"] == work["copy 24 bytes"]["ts"]
+    assert told["id"] == start["id"] == end["id"]
+    assert trace.data["otherData"]["race_search"] == "complete"
+    chrome_trace.check(trace.data)
 
 
 def row(event):
@@ -459,3 +467,49 @@ def test_trace_shows_the_work_of_queues_without_a_search():
             memory.free(queue)
     names = [e["name"] for e in trace.data["traceEvents"] if e.get("cat") == "work"]
     assert names == ["write 8 bytes", "release 8 bytes"]
+    assert "race_search" not in trace.data["otherData"]
+
+
+def names_of_rows(trace):
+    events = [e for e in trace.data["traceEvents"] if e["name"] == "thread_name"]
+    return [event["args"]["name"] for event in events if event["pid"] != 0]
+
+
+def test_rows_of_a_search_have_the_numbers_of_its_queues():
+    with ad.trace() as trace, software_device(races=True) as device:
+        queues = [device.queue() for _ in range(70)]
+        memory = device.empty(80)
+        for i, queue in enumerate(queues):
+            queue.fill(memory.address + i, 1, 1)
+        device.synchronize()
+        column = ad.array(bytes(24)).to("ext_dev:0")
+        column.synchronize()
+    names = names_of_rows(trace)
+    for i in range(70):
+        assert sum(name.startswith(f"queue {i + 1}, stream 0x") for name in names) == 1
+    assert any(name.startswith("arrowdev's queue ") for name in names)
+
+
+def test_search_that_has_forgotten_something_is_not_complete():
+    warned = pytest.warns(RuntimeWarning, match="missed")
+    with ad.trace() as trace, warned, software_device(races=True) as device:
+        memory, queue = device.empty(5000), device.queue()
+        for i in range(4097):
+            queue.fill(memory.address + i, 1, 1)
+    assert trace.data["otherData"]["race_search"] == "incomplete"
+    with ad.trace(events=3) as trace, software_device(races=True) as device:
+        kept = race(device)
+        assert len(device.races()) == 1
+        for _ in range(4):
+            device.from_host(bytes(8))
+        device.synchronize()
+        del kept
+    assert trace.data["otherData"]["race_search"] == "incomplete"
+
+
+def test_races_behind_an_error_of_the_block_are_in_the_trace():
+    with pytest.raises(KeyError), ad.trace() as trace, software_device(races=True) as device:
+        race(device)
+        raise KeyError("of the test")
+    races = [e["name"] for e in trace.data["traceEvents"] if e.get("cat") == "race"]
+    assert "race: write not ordered after write" in races

@@ -28,7 +28,8 @@ def check(data):
     processes = set()
     for event in events:
         phase = event["ph"]
-        assert set(event) - {"ph"} == KEYS[phase], event
+        is_arrow = phase == "i" and event["cat"] == "race" and "id" in event  # its flow's
+        assert set(event) - {"ph"} == KEYS[phase] | ({"id"} if is_arrow else set()), event
         assert isinstance(event["name"], str) and isinstance(event["ts"], numbers.Real)
         if phase == "M":
             if event["name"] == "thread_name":

@@ -28,6 +28,12 @@ class MadeTrace:
         self.events.append(self._event("i", row, time, name, category, args) | {"s": "t"})
         return self
 
+    def race(self, number, start, end, kind, **args):
+        """An arrow between two accesses, and the race at the last one."""
+        self.flow("race", number, start, end).instant(*end, f"race: {kind}", "race", **args)
+        self.events[-1]["id"] = number
+        return self
+
     def flow(self, category, number, start, end):
         for ph, (row, time) in (("s", start), ("f", end)):
             event = self._event(ph, row, time, category, category, {})
@@ -104,9 +110,8 @@ def with_a_race():
     made.slice(HOST, 4000, 2, "release", "release", line="app.py:30 in main")
     made.flow("event", 1, (ONE, 41), (TWO, 46))
     made.flow("memory", 2, (HOST, 2), (HOST, 4001))
-    made.flow("race", 3, (ONE, 5), (TWO, 14))
-    made.instant(
-        TWO, 14, "race: read not ordered after write", "race", allocation=1,
+    made.race(
+        3, (ONE, 5), (TWO, 14), "read not ordered after write", allocation=1,
         message="queue 2 reads 8,000 bytes while the write of queue 1 is not ordered before: "
         "no event was waited for",
         first={"queue": "queue 1", "access": "write", "line": "produce.py:40 in column"},

@@ -385,12 +385,14 @@ def test_python_code_records_too():
         now = time.monotonic_ns()
         queue = ("software device 0", "queue 1")
         here = ("host", threading.get_ident())
-        recorder.slice(queue, "kernel", "work", now, now + 2000, {"bytes": 1})
-        recorder.instant(queue, "race: x", "race", {"message": "m"}, now + 500)
-        recorder.flow("race", here, now, queue, now + 500)
+        recorder.race("x", [(here, now), (queue, now - 9)], {"message": "m"})
+        recorder.work(queue, "kernel", now - 9, now, now + 2000, {"bytes": 1})
+        recorder.name_row(queue, "the first")
     events = check(t.data)
     [work] = slices(t.data, "work")
     assert (work["name"], work["dur"], work["args"]) == ("kernel", 2, {"bytes": 1})
     assert work["pid"] == 1 and instants(t.data, "race")[0]["pid"] == 1
     start = next(event for event in events if event["ph"] == "s")
     assert start["pid"] == 0 and start["ts"] == work["ts"]
+    names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert "the first, queue 1" in names

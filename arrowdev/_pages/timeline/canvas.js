@@ -587,26 +587,36 @@ class Timeline {
 
   // Moves as little as needed for the item to be in view; of a race, both accesses.
   bring(item) {
-    let from = this.axis.placeOf(item.start), to = this.axis.placeOf(item.end);
-    for (const flow of item.category === "race" ? item.flows : [])
-      for (const end of [flow.from, flow.to]) {
-        from = Math.min(from, this.axis.placeOf(end.item?.start ?? end.start));
-        to = Math.max(to, this.axis.placeOf(end.item?.end ?? end.start));
-      }
-    const width = this.right - this.left, pixel = width / this.plot;
-    if (item.category === "race") this.show(from - (to - from) * 0.5, to + (to - from) * 0.5);
-    else if (from < this.left || from > this.right - 20 * pixel)
+    if (item.ends) return this.zoomTo(item);
+    const from = this.axis.placeOf(item.start), width = this.right - this.left;
+    if (from < this.left || from > this.right - (20 * width) / this.plot)
       this.show(from - width / 3, from + (2 * width) / 3);
-    const y = item.isSlice ? item.row.y + item.lane * LANE : item.row.marksY - MARKS / 2;
-    if (y < this.scroll + 20) this.scrollBy(y - this.scroll - 30);
-    else if (y + LANE > this.scroll + this.height - TOP)
-      this.scrollBy(y + LANE - this.scroll - this.height + TOP + 10);
+    this.bringRows(...this.heightOf(item));
   }
 
+  // The item, and of a race both accesses, as wide as they fit.
   zoomTo(item) {
-    const from = this.axis.placeOf(item.start), to = this.axis.placeOf(item.end);
+    const items = [item, ...(item.ends ?? []).map((end) => end.item ?? { start: end.start, end: end.start })];
+    const from = Math.min(...items.map((one) => this.axis.placeOf(one.start)));
+    const to = Math.max(...items.map((one) => this.axis.placeOf(one.end)));
     const margin = Math.max((to - from) * 0.6, 0.05);
+    for (const { row } of item.ends ?? []) if (!row.process.isOpen) this.toggle(row.process);
     this.show(from - margin, to + margin);
+    const heights = [item, ...(item.ends ?? []).map((end) => end.item)].filter(Boolean)
+      .map((one) => this.heightOf(one));
+    this.bringRows(Math.min(...heights.map(([top]) => top)), Math.max(...heights.map(([, end]) => end)));
+  }
+
+  // Where the item begins and ends among the rows.
+  heightOf(item) {
+    const y = item.isSlice ? item.row.y + item.lane * LANE : item.row.marksY - MARKS / 2;
+    return [y, y + LANE];
+  }
+
+  // Scrolls as little as needed; what is higher than the view is shown from its end.
+  bringRows(top, end) {
+    if (top < this.scroll + 20) this.scrollBy(top - this.scroll - 30);
+    if (end > this.scroll + this.height - TOP) this.scrollBy(end - this.scroll - this.height + TOP + 10);
   }
 
   // The item after or before what is selected, or the first one in view.

@@ -40,7 +40,7 @@ function facts(trace) {
   const found = [];
   const add = (items, text, kind = "") => items.length && found.push([text, kind]);
   const copies = of("copy"), waits = of("wait").filter((item) => /^host\b/.test(item.row.process.name));
-  add(trace.races, count(trace.races.length, "race"), "bad");
+  if (trace.races.length || trace.other.race_search) found.push(racesFound(trace));
   add(of("refusal"), count(of("refusal").length, "refusal"));
   add(of("import"), count(of("import").length, "import"));
   add(of("export"), count(of("export").length, "export"));
@@ -54,6 +54,13 @@ function facts(trace) {
     found.push([`${count(trace.other.lost, "event")} lost: no memory was left`, "bad"]);
   if (trace.ignored) found.push([`${count(trace.ignored, "entry", "entries")} not shown`, ""]);
   return found;
+}
+
+// Without a search nothing is said; one that was not complete says so.
+function racesFound(trace) {
+  const isMissing = trace.other.race_search === "incomplete";
+  const text = count(trace.races.length, "race") + (isMissing ? ", and some may have been missed" : "");
+  return [text, trace.races.length || isMissing ? "bad" : ""];
 }
 
 // --- races ---------------------------------------------------------------------------
@@ -141,7 +148,7 @@ function showDetails(timeline, item) {
 function linksOf(timeline, item) {
   const words = {
     event: ["Waited for by", "Waits for"], memory: ["Memory goes to", "Memory from"],
-    race: ["Second access", "First access"],
+    race: ["Begins later", "Begins earlier"],
   };
   const ends = item.flows.slice(0, 50).flatMap((flow) =>
     [[flow.from, 1], [flow.to, 0]].filter(([end]) => end.item !== item)

@@ -47,13 +47,20 @@ class Row {
     slice.lane = at;
   }
 
-  // The innermost slice at a time, else the instant of that very time, else null.
-  at(time) {
+  // The innermost slice at a time, of a category if one is given; null: there is none.
+  sliceAt(time, category) {
     for (let n = this.lanes.length - 1; n >= 0; n--) {
       const lane = this.lanes[n];
       const item = lane.items[firstAtLeast(lane.reach, time)];
-      if (item && item.start <= time) return item;
+      if (item && item.start <= time && (!category || item.category === category)) return item;
     }
+    return null;
+  }
+
+  // The innermost slice at a time, else the instant of that very time, else null.
+  at(time) {
+    const slice = this.sliceAt(time);
+    if (slice) return slice;
     const mark = this.marks.items[firstBy(this.marks.items, time - 0.0005)];
     return mark && mark.start <= time + 0.0005 ? mark : null;
   }
@@ -81,14 +88,6 @@ function firstBy(items, time) {
   return low;
 }
 
-// A race says "queue 1" where the row is that of a handle: the row gets both names.
-function nameRows(race, flow) {
-  for (const [row, access] of [[flow.from.row, race.args.first], [flow.to.row, race.args.second]]) {
-    const queue = isRecord(access) ? textOf(access.queue) : "";
-    if (row.process.pid !== 0 && queue && !row.name.includes(queue)) row.name = `${queue}, ${row.name}`;
-  }
-}
-
 const orderOf = (one, number) => one.order ?? (isNumber(number) ? number : Infinity);
 
 // Processes by their number; threads of the host likewise, queues of a device by their name.
@@ -101,6 +100,10 @@ function compareRows(a, b) {
     return orderOf(a, a.tid) - orderOf(b, b.tid) || 0;
   return a.name.localeCompare(b.name, "en", { numeric: true });
 }
+
+const itemAt = (row, time) => row.at(time);
+// The access of a race: the work that a queue ran; of the host, what is there.
+const accessAt = (row, time) => row.sliceAt(time, "work") ?? row.at(time);
 
 // --- reading -------------------------------------------------------------------------
 
@@ -120,8 +123,8 @@ class Trace {
         this.origin = Math.min(this.origin, event.ts);
     for (const event of events) if (!this.take(event, flows)) this.ignored++;
     this.arrange();
-    this.connect(flows);
     this.races = this.items.filter((item) => item.category === "race");
+    this.connect(flows);
   }
 
   row(pid, tid) {
@@ -166,6 +169,7 @@ class Trace {
       hasEnd: !isSlice || isNumber(event.dur),
       name: textOf(event.name) || "(no name)", category: textOf(event.cat),
       row: this.row(event.pid, event.tid),
+      key: "id" in event ? `${event.cat} ${textOf(event.id)}` : null, // that of its flow
     });
     return true;
   }
@@ -203,14 +207,16 @@ class Trace {
     for (const flow of flows.values()) {
       if (!flow.from || !flow.to || !KINDS_OF_FLOW.has(flow.category)) continue;
       for (const end of [flow.from, flow.to]) {
-        end.item = end.row.at(end.start);
+        end.item = (flow.category === "race" ? accessAt : itemAt)(end.row, end.start);
         end.item?.flows.push(flow);
       }
-      const { row, start } = flow.to, { races } = row.marks;
-      const race = flow.category === "race" && races[firstBy(races, start - 0.0005)];
-      if (race && race !== flow.to.item && race.start <= start + 0.0005) race.flows.push(flow);
       this.flows.push(flow);
-      if (race) nameRows(race, flow);
+    }
+    for (const race of this.races) {
+      const flow = flows.get(race.key), { row, start } = race;
+      race.ends = flow?.from && flow.to ? [flow.from, flow.to]
+        : [{ row, start, item: accessAt(row, start) }];
+      if (race.ends.length === 2 && !race.flows.includes(flow)) race.flows.push(flow);
     }
   }
 
