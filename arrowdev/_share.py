@@ -38,7 +38,8 @@ _PREFIX = "arrowdev1"
 _TIMEOUT = 5.0  # seconds, for an answer of the other process
 _MAX_FILES = 250  # of one message, and that of a long description
 _MAX_MESSAGE = 59_000  # bytes
-_ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL, _ANSWER_BUSY = 1, 2, 3, 4
+_ANSWER_SENT, _ANSWER_UNKNOWN, _ANSWER_FULL, _ANSWER_BUSY, _ANSWER_COUNTED = 1, 2, 3, 4, 5
+_ATTACHED = b"\1"  # what the server wants to hear if it counts uses
 _READONLY = 1  # among the flags of a tensor's parts; the mapping says it here
 _MAX_DESCRIPTION = 1 << 30  # bytes
 _RELEASE = "release some of what was shared or attached, or raise the limit (ulimit -n)"
@@ -125,7 +126,7 @@ def share(
     uses : int, optional
         How many times the memory can be attached to. By default any number of times, and once
         for a stream. An attempt that fails in the other process, because it has no descriptor
-        left or ends, counts.
+        left or ends, does not count.
     writable : bool, default False
         Whether those who attach may write to the memory.
     copy : bool, optional
@@ -805,9 +806,12 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
     plain = str(text) if isinstance(text, Shared) else text  # a Shared stays alive
     name, token = _parsed(plain)
     with _connected(name) as connection:
-        message, files, n = _received(connection, token)
+        code, message, files, n = _received(connection, token)
         is_own = _peer(connection)[0] == os.getpid()
         value = _built(message, files, n, connection.fileno(), token if is_own else None)
+        if code == _ANSWER_COUNTED:
+            with contextlib.suppress(ConnectionError):  # it has ended: nothing to count
+                connection.send(_ATTACHED)
     _record("attach", "import", start, plain, {"to": type(value)})
     return value if device is None else value.to(device, stream=stream)
 
@@ -893,14 +897,14 @@ def _failed_connection(error: OSError) -> ExchangeError:
     return _failed_call("the connection to the process that shared the memory", error)
 
 
-def _received(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleType, int]:
-    """The message of the server, its descriptors, and their number."""
+def _received(connection: socket.socket, token: bytes) -> tuple[int, bytes, CapsuleType, int]:
+    """The code and the message of the server, its descriptors, and their number."""
     try:
         message, files, n, flags = _answer(connection, token)
     except OSError as error:
         raise _failed_connection(error) from error
     _check_answer(message, flags)
-    return message[1:], files, n
+    return message[0], message[1:], files, n
 
 
 def _answer(connection: socket.socket, token: bytes) -> tuple[bytes, CapsuleType, int, int]:
@@ -946,7 +950,7 @@ def _check_answer(message: bytes, flags: int) -> None:
         )
     if flags & socket.MSG_CTRUNC:
         raise _failed("this process has no file descriptor left for what was shared", _RELEASE)
-    if code != _ANSWER_SENT or flags & socket.MSG_TRUNC:
+    if code not in (_ANSWER_SENT, _ANSWER_COUNTED) or flags & socket.MSG_TRUNC:
         raise _damaged()
 
 

@@ -24,9 +24,9 @@ struct ad_published {
     ad_owner base; /* references: the user's, each connection's, and that of
                       being open */
     unsigned char token[AD_TOKEN_SIZE];
-    int64_t uses; /* guarded by `lock`, like the next four */
+    int64_t uses; /* left, or -1; guarded by `lock`, like the next four */
+    int64_t n_attempts; /* that have taken a use, which does not count yet */
     bool is_open;
-    bool is_closed; /* by the user, not by its last use */
     struct ad_published *_Atomic next;
     struct ad_published *_Atomic *link;
     _Atomic int64_t n_connections; /* changed under `lock` */
@@ -35,7 +35,7 @@ struct ad_published {
     size_t n_files;
     int *files;
     size_t nbytes;
-    unsigned char *message; /* AD_ANSWER_SENT, then the user's */
+    unsigned char *message; /* an ad_answer, then the user's */
 };
 
 /* Of the thread alone. */
@@ -43,6 +43,7 @@ typedef struct connection {
     int fd;
     int64_t deadline; /* for the token */
     ad_published *to; /* NULL until the token has come */
+    bool is_attempt;  /* one of `to->n_attempts` */
     struct connection *_Atomic next;
     struct connection *_Atomic *link;
 } connection;
@@ -114,17 +115,24 @@ close_locked(ad_published *self)
     return was_open;
 }
 
-/* Gives a use back that take() has taken. The connection keeps its
- * reference. */
+/* An attempt has ended. Its use counts if the other end has attached; after
+ * the last one nobody can, and the descriptors are closed. The connection
+ * keeps its reference. */
 static void
-give_use_back(ad_published *self)
+end_attempt(ad_published *self, bool has_attached)
 {
     pthread_mutex_lock(&lock);
-    if (self->uses >= 0 && self->uses++ == 0 && !self->is_closed) {
-        self->is_open = true;
-        ad_owner_ref(&self->base);
-    }
+    self->n_attempts--;
+    self->uses += has_attached ? 0 : 1;
+    bool is_used_up = self->uses == 0 && self->n_attempts == 0;
+    bool was_open = is_used_up && close_locked(self);
     pthread_mutex_unlock(&lock);
+    if (is_used_up) { /* no other thread uses them */
+        close_files_of(self);
+    }
+    if (was_open) {
+        ad_owner_unref(&self->base); /* not the last one */
+    }
 }
 
 /* The owner, which is then the caller's to release, if nobody uses the memory
@@ -162,20 +170,21 @@ find_locked(const unsigned char *token)
 }
 
 /* What is open and has this token, with a reference and one connection more,
- * or NULL; one use less. */
+ * or NULL. If uses are counted, one is taken, for an attempt. */
 static ad_published *
 take(const unsigned char *token)
 {
     pthread_mutex_lock(&lock);
     ad_published *found = find_locked(token);
-    if (found != NULL && !found->is_open) {
+    if (found != NULL && (!found->is_open || found->uses == 0)) {
         found = NULL;
     }
     if (found != NULL) {
         ad_owner_ref(&found->base);
         found->n_connections++;
-        if (found->uses > 0 && --found->uses == 0 && close_locked(found)) {
-            ad_owner_unref(&found->base); /* not the last one */
+        if (found->uses > 0) {
+            found->uses--;
+            found->n_attempts++;
         }
     }
     pthread_mutex_unlock(&lock);
@@ -214,6 +223,9 @@ static void
 drop(connection *it)
 {
     ad_published *to = it->to;
+    if (it->is_attempt) {
+        end_attempt(to, false);
+    }
     LEAVE(it);
     epoll_ctl(server.poll, EPOLL_CTL_DEL, it->fd, NULL);
     close(it->fd);
@@ -269,6 +281,11 @@ answer(connection *it)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return true;
     }
+    if (it->is_attempt && n == 1 && token[0] == AD_ATTACHED) {
+        it->is_attempt = false;
+        end_attempt(it->to, true);
+        return true;
+    }
     /* Once attached, the other end has nothing more to say. */
     if (n != AD_TOKEN_SIZE || it->to != NULL) {
         return false;
@@ -279,13 +296,10 @@ answer(connection *it)
         return false;
     }
     server.n_silent--;
+    it->is_attempt = it->to->message[0] == AD_ANSWER_COUNTED;
     if (!send_all(it->fd, it->to)) {
-        give_use_back(it->to);
         send_code(it->fd, AD_ANSWER_BUSY);
         return false;
-    }
-    if (it->to->uses == 0) { /* of this thread alone by now */
-        close_files_of(it->to);
     }
     return true;
 }
@@ -501,7 +515,7 @@ new_published(const ad_publication *from)
     }
     ad_owner_init(&self->base, &published_ops);
     memcpy(files, from->files, from->n_files * sizeof(*files));
-    message[0] = AD_ANSWER_SENT;
+    message[0] = from->uses < 0 ? AD_ANSWER_SENT : AD_ANSWER_COUNTED;
     memcpy(message + 1, from->message, from->nbytes);
     self->files = files;
     self->n_files = from->n_files;
@@ -554,7 +568,6 @@ ad_published_close(ad_published *self)
     }
     pthread_mutex_lock(&lock);
     bool was_open = close_locked(self);
-    self->is_closed = true;
     ad_owner *owner = end_locked(self);
     pthread_mutex_unlock(&lock);
     ad_owner_unref(owner);

@@ -1,7 +1,8 @@
 /* The server: hands what is published to processes that know the token.
  *
  * A process connects to the socket of the server and sends the token. It gets
- * a message with descriptors, and stays connected while it uses the memory.
+ * a message with descriptors, and stays connected while it uses the memory. If
+ * uses are counted, it says when it has attached; else its use does not count.
  * What is published keeps its owner until it is closed and the last
  * connection has ended: a process that dies closes its connection. The user's
  * reference does not keep the owner.
@@ -33,14 +34,19 @@ typedef enum ad_answer {
     AD_ANSWER_UNKNOWN = 2, /* no such token, or no more */
     AD_ANSWER_FULL = 3,    /* the server has no descriptor left */
     AD_ANSWER_BUSY = 4,    /* the system sends no more at the moment */
+    AD_ANSWER_COUNTED = 5, /* as SENT; AD_ATTACHED is expected */
 } ad_answer;
+
+enum {
+    AD_ATTACHED = 1
+}; /* the byte that says so */
 
 typedef struct ad_published ad_published;
 
 /* What is published: descriptors, which the server takes over, on failure too;
  * a message, which is copied; an owner, of which it takes a reference. `uses`:
- * how many processes may attach, or -1; after the last one the descriptors are
- * closed here. */
+ * how many processes may attach, or -1; once the last one has, the descriptors
+ * are closed here. */
 typedef struct ad_publication {
     const int *files;
     size_t n_files;

@@ -35,7 +35,7 @@ def described(text):
     """The description of what a server sends, and the descriptors."""
     server, token = _share._parsed(text)[:2]
     with _share._connected(server) as connection:
-        message, files, n = _share._received(connection, token)
+        _, message, files, n = _share._received(connection, token)
     return json.loads(message), files, n
 
 

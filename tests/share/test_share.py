@@ -22,7 +22,7 @@ from lifetimes import is_gone
 from sharing import VALUES, connections, descriptors, process, run, wait_until
 
 import arrowdev as ad
-from arrowdev import _pickle, _share
+from arrowdev import _core, _pickle, _share
 from arrowdev.testing import software_device
 
 np = pytest.importorskip("numpy")
@@ -32,6 +32,13 @@ pa = pytest.importorskip("pyarrow")
 def mappings():
     with open("/proc/self/maps", encoding="utf-8") as file:
         return sum("memfd:arrowdev" in line for line in file)
+
+
+def stop(child):
+    """Stop a process, whose threads may go on for a while after the signal."""
+    child.send_signal(signal.SIGSTOP)
+    for task in Path(f"/proc/{child.pid}/task").iterdir():
+        wait_until(lambda task=task: (task / "stat").read_text().split()[2] == "T")
 
 
 def shared_array(values):
@@ -317,13 +324,73 @@ def test_attempt_that_was_not_answered_does_not_count():
     code = "s = ad.share(np.arange(3), uses=1); print(s)"
     with process(code) as child:
         name, token = _share._parsed(child.line)
-        os.kill(child.pid, signal.SIGSTOP)
+        stop(child)
         with _share._connected(name) as connection:
             connection.send(token)
-        os.kill(child.pid, signal.SIGCONT)
+        child.send_signal(signal.SIGCONT)
         assert ad.attach(child.line).tolist() == [0, 1, 2]
         with pytest.raises(ad.ExchangeError, match="nothing is shared"):
             ad.attach(child.line)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_attempt_that_ends_after_the_answer_does_not_count(stream, reads):
+    """The process ends before it has read the answer, or before it has attached."""
+    values = np.arange(3)
+    shared = ad.share(ad.array_stream([values]) if stream else values, uses=1)
+    name, token = _share._parsed(str(shared))
+    with _share._connected(name) as connection:
+        connection.send(token)
+        connection.recv(1, socket.MSG_PEEK)
+        if reads:
+            for file in socket.recv_fds(connection, 100_000, 253)[1]:
+                os.close(file)
+        with pytest.raises(ad.ExchangeError, match="nothing is shared"):
+            ad.attach(shared)  # meanwhile
+        assert "open" in repr(shared)
+    found = ad.attach(shared)
+    found = next(found) if stream else ad.array(found)
+    assert found.to_pylist() == [0, 1, 2]
+    with pytest.raises(ad.ExchangeError, match="nothing is shared"):
+        ad.attach(shared)
+    wait_until(lambda: "closed" in repr(shared))
+
+
+def test_failed_attempt_does_not_count(monkeypatch):
+    shared = ad.share(np.arange(3), uses=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(_core, "_map_file", lambda *_: os.stat("/nothing"))
+        with pytest.raises(ad.ExchangeError, match="a mapping of what was shared failed"):
+            ad.attach(shared)
+    assert ad.attach(shared).tolist() == [0, 1, 2]
+
+
+def test_attempts_that_end_after_a_close():
+    """Neither an attempt that fails nor one that succeeds opens or keeps anything."""
+    before = descriptors()
+    for attached in (b"", _share._ATTACHED, _share._ATTACHED * 2, b"?"):
+        shared = ad.share(np.arange(3), uses=1)
+        name, token = _share._parsed(str(shared))
+        with _share._connected(name) as connection:
+            connection.send(token)
+            connection.recv(1, socket.MSG_PEEK)
+            shared.close()
+            if attached:
+                connection.send(attached)
+        wait_until(lambda shared=shared: connections(shared) == 0)
+        with pytest.raises(ad.ExchangeError, match="nothing is shared"):
+            ad.attach(shared)
+        del shared
+    wait_until(lambda: descriptors() <= before)
+
+
+def test_process_that_ends_while_it_is_told_of_the_use():
+    batch, message, files = sound_message()
+    with server(bytes([_share._ANSWER_COUNTED]) + message[1:], files) as text:
+        assert ad.attach(text).equals(batch)
+    for file in files:
+        os.close(file)
 
 
 def test_system_that_sends_no_more(monkeypatch):
@@ -353,8 +420,7 @@ def test_stream_without_a_device():
 def test_process_that_is_stopped(monkeypatch):
     monkeypatch.setattr(_share, "_TIMEOUT", 0.3)
     with process("s = ad.share(np.arange(3)); print(s)") as child:
-        child.send_signal(signal.SIGSTOP)
-        wait_until(lambda: Path(f"/proc/{child.pid}/stat").read_text().split()[2] == "T")
+        stop(child)
         with pytest.raises(ad.ExchangeError, match=r"does not answer within 0\.3 seconds"):
             ad.attach(child.line)
         child.send_signal(signal.SIGCONT)
@@ -994,7 +1060,7 @@ def test_stream_without_a_socket():
         for _ in range(5):
             with pytest.raises(ad.ExchangeError, match="damaged"):
                 ad.attach(shared)
-        wait_until(lambda: descriptors() == before)
+        wait_until(lambda: descriptors() <= before)
 
 
 # --- full tables of descriptors ----------------------------------------------------------------

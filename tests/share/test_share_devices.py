@@ -372,7 +372,7 @@ def described(value):
     """The description of what a server would send, and the descriptors."""
     shared = ad.share(value)
     with _share._connected(_share._parsed(str(shared))[0]) as connection:
-        message, files, n = _share._received(connection, bytes.fromhex(str(shared)[-32:]))
+        _, message, files, n = _share._received(connection, bytes.fromhex(str(shared)[-32:]))
     return shared, json.loads(message), files, n
 
 

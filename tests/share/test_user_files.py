@@ -122,7 +122,7 @@ def test_attached_memory_is_read_only():
         assert os.fstat(file).st_mode & 0o222 == 0  # nobody opens it to write
         received, own = _share._parsed(str(shared))
         with _share._connected(received) as connection:
-            _, files, n = _share._received(connection, own)
+            _, _, files, n = _share._received(connection, own)
             sent = _user_files.File(ad._core._take_file(files, 0))
         assert n == 1 and fcntl.fcntl(sent, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
         with pytest.raises(PermissionError):
