@@ -163,7 +163,7 @@ class trace:
     RuntimeError
         A trace is on already: there is one at a time in a process.
     ValueError
-        `events` is not positive, or more than 16,777,216.
+        `events` is not positive, or more than 16,777,216. `file` and `html` are one file.
 
     Examples
     --------
@@ -184,6 +184,11 @@ class trace:
             raise ValueError(f"a trace keeps from 1 to {MOST_EVENTS:,} events, not {events:,}")
         self.file = None if file is None else os.path.abspath(file)
         self.html = None if html is None else os.path.abspath(html)
+        if file is not None and html is not None and _is_same_file(file, html):
+            raise ValueError(
+                f"the trace and its page are one file, {_core._shown(os.fsdecode(file))}; "
+                "name another one for the page"
+            )
         self.data: dict[str, Any] = {}
         self.recorder = Recorder(events)
         self._events = events
@@ -246,6 +251,12 @@ class trace:
         if not self.data:
             raise RuntimeError("the summary of a trace exists once its block has ended")
         return _trace_summary.text(self.data["otherData"]["summary"])
+
+
+def _is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _after_fork() -> None:

@@ -1,11 +1,15 @@
 """The command ``trace``: run a program and write its trace, or make the page of a trace."""
 
 import argparse
+import importlib.machinery
+import importlib.util
+import io
 import os
-import runpy
+import pkgutil
 import sys
 import threading
 import traceback
+import types
 
 import arrowdev
 from arrowdev._cli import trace_files
@@ -23,6 +27,10 @@ A summary goes to stderr. The exit status is that of the program, whose threads 
 unless they are daemons. The page is one HTML file that needs no network. With --from it is made
 of a file that exists; with several files, the processes that wrote them are put on one axis.
 """
+# What finds and runs a program.
+_OWN = (__file__, pkgutil.__file__, importlib.util.__file__, "<frozen importlib.util>",
+        "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>",
+        "<frozen zipimport>")  # fmt: skip
 
 
 def add_arguments(parser):
@@ -61,7 +69,10 @@ def run(arguments):
     if os.environ.get("ARROWDEV_TRACE"):
         arguments.refuse("ARROWDEV_TRACE is set, and traces the program already; unset it")
     output = arguments.output or (None if arguments.html else "trace.json")
-    running = arrowdev.trace(output, html=arguments.html)
+    try:
+        running = arrowdev.trace(output, html=arguments.html)
+    except ValueError as error:
+        arguments.refuse(str(error))
     try:
         for file in (running.file, running.html):
             if file is not None:
@@ -80,12 +91,16 @@ def run(arguments):
 def _status_of(program, is_module):
     """Run a program as Python does; return its exit status."""
     sys.argv[:] = program
-    sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(program[0]))
     try:
         if is_module:
-            runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+            sys.path[0] = os.getcwd()
+            code, main = _of_module(program[0])
+            sys.argv[0] = main.__file__
         else:
-            runpy.run_path(program[0], run_name="__main__")
+            code, main = _of_file(os.path.abspath(program[0]))
+        # It stays: threads that run on, and what runs at exit, look their names up in it.
+        sys.modules["__main__"] = main
+        exec(code, main.__dict__)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
@@ -97,9 +112,52 @@ def _status_of(program, is_module):
     return 0
 
 
+def _main(**names):
+    main = types.ModuleType("__main__")
+    main.__dict__.update({"__cached__": None, **names})
+    return main
+
+
+def _of_spec(spec):
+    """Return the code of a module, and the module __main__ for it."""
+    main = _main(
+        __spec__=spec,
+        __loader__=spec.loader,
+        __file__=spec.origin,
+        __cached__=spec.cached,
+        __package__=spec.parent,
+    )
+    return spec.loader.get_code(spec.name), main
+
+
+def _of_module(name):
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:  # a package
+        return _of_module(f"{name}.__main__")
+    if spec is None or not hasattr(spec.loader, "get_code"):
+        raise ImportError(f"No module named {name}")
+    return _of_spec(spec)
+
+
+def _of_file(path):
+    """The same of a script, compiled or not, and of a folder or an archive with __main__.py."""
+    finder = pkgutil.get_importer(path)
+    spec = finder and finder.find_spec("__main__")
+    if spec:
+        sys.path[0] = path
+        return _of_spec(spec)
+    sys.path[0] = os.path.dirname(path)
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    main = _main(__loader__=loader, __file__=path, __package__=None)
+    if path.endswith(".pyc"):
+        loader = importlib.machinery.SourcelessFileLoader("__main__", path)
+        return loader.get_code("__main__"), main
+    with io.open_code(path) as file:
+        return compile(file.read(), path, "exec", dont_inherit=True), main
+
+
 def _of_program(frames):
     """Return the frames of a traceback that are the program's."""
-    own = (__file__, runpy.__file__, "<frozen runpy>")
-    while frames is not None and frames.tb_frame.f_code.co_filename in own:
+    while frames is not None and frames.tb_frame.f_code.co_filename in _OWN:
         frames = frames.tb_next
     return frames

@@ -1,9 +1,13 @@
 """Files of traces: read, and those of several processes put together."""
 
 import json
+import math
 import pathlib
 
 from arrowdev._cli.terminal import OutputError
+
+MOST_LEVELS = 100
+MOST_DIGITS = 300  # a float has the number, too
 
 
 def read(names):
@@ -14,16 +18,48 @@ def read(names):
 
 def _read(name):
     try:
-        found = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
+        text = pathlib.Path(name).read_text(encoding="utf-8")
+        found = json.loads(text, parse_float=_float, parse_int=_int, parse_constant=_float)
+        is_deep = _is_deep(found)
     except OSError as error:
         raise OutputError(str(error)) from error
     except ValueError as error:
         raise OutputError(f"{name} is not JSON: {error}") from error
+    except RecursionError:
+        is_deep = True
+    if is_deep:
+        raise OutputError(f"{name} is no trace: it is nested more than {MOST_LEVELS} levels deep")
     if isinstance(found, list):  # which the format allows, too
         found = {"traceEvents": found}
     if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
         raise OutputError(f"{name} is no trace: it has no list traceEvents")
     return found
+
+
+def _float(text):
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is no finite number")
+    return number
+
+
+def _int(text):
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:20]}... is a number of {len(text):,} digits")
+    return int(text)
+
+
+def _is_deep(value):
+    """Whether lists and objects are in each other beyond MOST_LEVELS."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+    return bool(level)
 
 
 def merged(traces, names):

@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import py_compile
 import subprocess
 import sys
+import zipapp
 
 import chrome_trace
 import pytest
@@ -87,6 +89,8 @@ def test_exit_status_is_that_of_the_program(traced, tmp_path, end, status, messa
         (["--from", "t.json"], "--from makes a page"),
         (["--from", "t.json", "--html", "p", "app.py"], "--from makes a page"),
         (["--from", "t.json", "--html", "p", "-o", "x"], "--from makes a page"),
+        (["-o", "p", "--html", "p", "app.py"], "are one file, p; name another one"),
+        (["-o", "p", "--html", "./a/../p", "app.py"], "are one file, p; name another one"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(traced, arguments, message):
@@ -128,6 +132,75 @@ def test_files_are_in_the_folder_of_the_command(traced, tmp_path):
     assert len(copies_of(tmp_path / "t.json")) == 1
     assert '"copy 16 bytes"' in (tmp_path / "p.html").read_text("utf-8")
     assert list((tmp_path / "other").iterdir()) == []
+
+
+MAIN = """
+import atexit, pickle, threading
+import __main__
+
+class Value:
+    pass
+
+def told(who):
+    same = type(pickle.loads(pickle.dumps(Value()))) is Value
+    print(who, same, __main__ is sys.modules["__main__"], __main__.Value is Value, __name__)
+
+def late():
+    threading.main_thread().join()
+    told("thread")
+
+atexit.register(told, "exit")
+threading.Thread(target=late).start()
+told("script")
+"""
+
+
+@pytest.mark.parametrize("program", [["app.py"], ["-m", "app"]], ids=["script", "module"])
+def test_threads_and_exit_handlers_see_the_program(traced, program):
+    done = traced(*program, more=MAIN)
+    assert done.returncode == 0, done.stderr
+    told = [line.split(maxsplit=1) for line in done.stdout.splitlines()[1:]]
+    assert told == [[who, "True True True __main__"] for who in ("script", "thread", "exit")]
+
+
+TOLD = """
+main = sys.modules["__main__"]
+print(main.__file__, __file__ == main.__file__, sys.path[0], __package__ or "", __cached__,
+      __spec__ and __spec__.name)
+"""
+
+
+def program_of(kind, folder):
+    """A folder, an archive, a package or a compiled file with the same program."""
+    (folder / "made").mkdir()
+    for name in ("__init__.py", "beside.py"):
+        (folder / "made" / name).write_text("")
+    (folder / "made" / "__main__.py").write_text(COPIES + TOLD)
+    if kind == "archive":
+        zipapp.create_archive(folder / "made", folder / "made.pyz")
+        return ["made.pyz"]
+    if kind == "compiled":
+        compiled = folder / "made.pyc"
+        py_compile.compile(str(folder / "made" / "__main__.py"), str(compiled))
+        return ["made.pyc"]
+    return {"folder": ["made"], "package": ["-m", "made"]}[kind]
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive", "package", "compiled"])
+def test_program_runs_as_python_runs_it(traced, tmp_path, kind):
+    program = program_of(kind, tmp_path)
+    plain = subprocess.run(
+        [sys.executable, *program, "x"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert plain.returncode == 0, plain.stderr
+    done = traced(*program, "x")
+    assert (done.returncode, done.stdout) == (0, plain.stdout)
+    assert len(copies_of(tmp_path / "trace.json")) == 1
 
 
 THREADS = """

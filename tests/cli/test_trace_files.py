@@ -11,6 +11,7 @@ import arrowdev as ad
 from arrowdev import __main__ as command
 from arrowdev._cli import trace_files
 from arrowdev._cli.terminal import OutputError
+from arrowdev._pages import trace_page
 
 
 def written(folder, name, content):
@@ -108,6 +109,42 @@ def test_arrow_leads_from_share_to_attach_in_another_process(tmp_path):
 def test_file_that_is_no_trace_is_refused(tmp_path, content, message):
     with pytest.raises(OutputError, match=message):
         trace_files.read([written(tmp_path, "bad.json", content)])
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("1e400", "is not JSON: 1e400 is no finite number"),
+        ("NaN", "is not JSON: NaN is no finite number"),
+        ("-Infinity", "is not JSON: -Infinity is no finite number"),
+        ("9" * 5000, r"is not JSON: 9{20}\.\.\. is a number of 5,000 digits"),
+        ("-" + "9" * 400, r"is a number of 401 digits"),
+        ("[" * 200 + "]" * 200, "is no trace: it is nested more than 100 levels deep"),
+        ("[" * 10**6 + "]" * 10**6, "is no trace: it is nested more than 100 levels deep"),
+        ('{"a":' * 200 + "1" + "}" * 200, "nested more than 100 levels deep"),
+    ],
+    ids=["1e400", "nan", "infinity", "5000 digits", "400 digits", "list", "long list", "object"],
+)
+def test_what_no_trace_has_is_refused_wherever_it_is(tmp_path, number, message):
+    target = str(tmp_path / "page.html")
+    text = json.dumps(process(1, 0))
+    good = written(tmp_path, "good.json", text)
+    for place in ('"ts": ', '"dur": ', '"pid": ', '"start_ns": ', '"args": '):
+        bad = written(tmp_path, "bad.json", text.replace(place, f'{place}{number}, "y": '))
+        for files in ([bad], [good, bad]):
+            with pytest.raises(OutputError, match=message):
+                trace_files.read(files)
+    words = ["--from", bad, "--html", target]
+    assert command.main(["trace", *words]) == 1 and not (tmp_path / "page.html").exists()
+
+
+def test_largest_numbers_of_a_trace_make_a_page(tmp_path):
+    text = json.dumps(process(1, 0))
+    for place in ('"ts": ', '"dur": ', '"start_ns": '):
+        large = text.replace(place, f'"x": {"9" * 300}, {place}{"9" * 300}, "y": ')
+        files = [written(tmp_path, "a.json", large), written(tmp_path, "b.json", text)]
+        trace = trace_files.read(files)
+        assert trace_page.page(trace) and len(trace["traceEvents"]) == 20
 
 
 def test_file_that_is_missing_or_has_no_clock_is_refused(tmp_path):

@@ -378,6 +378,18 @@ def test_the_summary_has_totals_and_advice():
     assert "`copy=False` shows where" in text
 
 
+def test_trace_and_its_page_are_two_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("t.json")
+    for html in ("t.json", tmp_path / "t.json", "a/../t.json", "link"):
+        with pytest.raises(ValueError, match=r"are one file, t\.json; name another one"):
+            ad.trace("t.json", html=html)
+    (tmp_path / "t.json").write_text("")
+    (tmp_path / "hard").hardlink_to(tmp_path / "t.json")
+    with pytest.raises(ValueError, match="are one file"):
+        ad.trace("t.json", html="hard")
+
+
 def test_python_code_records_too():
     assert _trace.current() is None
     with ad.trace() as t:
