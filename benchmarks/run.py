@@ -315,6 +315,7 @@ def peer_cells(peer):
 HEADINGS = ["path", "unit", "arrowdev", "against", "its", "ratio (of minima)", "floor",
             "goal", "met"]  # fmt: skip
 RIGHT = (2, 4, 5, 6, 7)
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def summary(report):
@@ -352,7 +353,7 @@ def quantity(value, unit):
         value, symbol = value / 1000, larger
     decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 or symbol == "ns" else 2
     digits = f"{value:.{decimals}f}"
-    return f"{digits}\N{NO-BREAK SPACE}{symbol} {rest}".rstrip()
+    return f"{digits}{NO_BREAK}{symbol} {rest}".rstrip()
 
 
 def markdown_cells(row):
@@ -363,7 +364,7 @@ def markdown_cells(row):
     ours = quantity(row["ours"]["median"] if "ours" in row else row["value"], unit)
     floor = f"{row['of_floor']:.2f}x" if "floor" in row else ""
     met = {True: " ✓", False: " ✗", None: ""}[row["met"]]
-    goal = f"{row['goal']}{met}" if row["goal"] else ""
+    goal = f"{row['goal']}{met}".replace(" ", NO_BREAK) if row["goal"] else ""
     peers = [markdown_peer(peer, unit) for peer in row["peers"]] or [["", ""]]
     first = [row["name"], ours, floor, *peers[0], goal]
     return [first, *(["", "", "", *peer, ""] for peer in peers[1:])]
@@ -384,7 +385,7 @@ def markdown_table(report):
     """Without the column of floors where no row has one."""
     measured = report["conditions"]
     headings = ["path", "arrowdev", "of its floor", "against", "ratio", "goal"]
-    rules = ["---", "---:", "---:", "---", "---:", "---"]
+    rules = ["---", "---:", "---:", "---", "---:", "---:"]
     lines = [headings, rules, *(line for row in report["paths"] for line in markdown_cells(row))]
     if not any("floor" in row for row in report["paths"]):
         lines = [[cell for column, cell in enumerate(line) if column != 2] for line in lines]
