@@ -43,6 +43,7 @@ SEARCHES = {
     "image": "how_to",
     "getting started": "getting_started.html",
     "nulls": "how_to/nulls.html",
+    "nullable polars torch": "how_to/nulls.html",
     "devices": "reference/functions.html#arrowdev.devices",
     "pickle": "pickling.html",
 }
