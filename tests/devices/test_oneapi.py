@@ -19,6 +19,8 @@ from peer import Peer
 from peer_oneapi import Gate, dpctl, dpnp, dpt, usm
 
 import arrowdev as ad
+from arrowdev.testing import check_backend
+from arrowdev.testing._rules import BACKEND_RULES
 
 pa = Peer("pyarrow")
 N = 1000
@@ -72,6 +74,15 @@ def test_ordinal_matches_dpnp(queue):
     for imported in (ad.array(array), ad.tensor(array)):
         assert (imported.device_type, imported.device_id) == tuple(array.__dlpack_device__())
         assert imported.__dlpack_device__() == array.__dlpack_device__()
+
+
+def test_check_backend(queue):
+    keep = ad.tensor(numbers(queue))  # the context comes with it
+    report = check_backend(
+        keep.device.type, stream=lambda device: peer.queue(in_order=True), hold=Gate
+    )
+    assert report.untried == {"backend.stream": "needs a second device"}
+    assert report.held == set(BACKEND_RULES) - set(report.untried)
 
 
 # --- the chain -----------------------------------------------------------------
