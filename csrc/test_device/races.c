@@ -41,29 +41,38 @@ find_place(void)
     return result;
 }
 
+static int
+start_runs(void)
+{
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = ad_engine_runs_start();
+    Py_END_ALLOW_THREADS
+    return code;
+}
+
 /* watch(here, searches, records): find races, and record what queues run; `here`
- * returns the number of a line. */
+ * returns the number of a line. Without memory nothing is begun. */
 PyObject *
 ad_testing_watch(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *function;
     int searches;
     int records;
-    int code = AD_ENGINE_OK;
     if (!PyArg_ParseTuple(args, "Opp:watch", &function, &searches, &records)) {
         return NULL;
     }
+    if (records && start_runs() != AD_ENGINE_OK) {
+        return PyErr_NoMemory();
+    }
     Py_XSETREF(here, Py_NewRef(function));
     ad_engine_set_place(find_place);
-    Py_BEGIN_ALLOW_THREADS
-    if (records) {
-        code = ad_engine_runs_start();
-    }
     if (searches) {
+        Py_BEGIN_ALLOW_THREADS
         ad_engine_races_start();
+        Py_END_ALLOW_THREADS
     }
-    Py_END_ALLOW_THREADS
-    return code == AD_ENGINE_OK ? Py_NewRef(Py_None) : PyErr_NoMemory();
+    Py_RETURN_NONE;
 }
 
 /* unwatch(): the races that were found stay. */

@@ -198,6 +198,12 @@ def test_a_release_without_memory_loses_no_device_memory():
     run("free_without_memory", library, environment={"LD_PRELOAD": library})
 
 
+def test_a_watch_without_memory_begins_nothing():
+    skip_if_sanitized()
+    library = str(c_library.build("failing_malloc"))
+    run("watch_without_memory", library, environment={"LD_PRELOAD": library})
+
+
 @pytest.mark.parametrize("what", ["operations", "planted"])
 def test_leak_sanitizer(what):
     """It finds what arrays and owners do not count, such as messages; and a planted leak."""
