@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -737,7 +738,11 @@ _Static_assert(AD_N_DEVICE_TYPES == 32, "TYPES lists each type up to 31");
 
 /* --- registration -------------------------------------------------------- */
 
-/* A greater size is no size of a struct. */
+/* The end of version 1; a greater size than the second one is no size of a
+ * struct. */
+#define MIN_TABLE                                                             \
+    (offsetof(arrowdev_backend, event_is_known) +                             \
+     sizeof(((arrowdev_backend *)NULL)->event_is_known))
 #define MAX_TABLE 4096
 
 static ad_status
@@ -748,18 +753,19 @@ fail_table(const char *name, ad_error *err, const char *what, const char *hint)
                    what);
 }
 
-/* Copies the table of a caller whose struct may be longer. */
+/* Copies the table of a caller whose struct may be shorter or longer. What a
+ * shorter one does not have is NULL. */
 static ad_status
 read_table(const arrowdev_backend *given, arrowdev_backend *out, ad_error *err)
 {
     const size_t known = sizeof(*out);
     const unsigned char *bytes = (const unsigned char *)given;
-    if (given->size < known || given->size > MAX_TABLE) {
+    if (given->size < MIN_TABLE || given->size > MAX_TABLE) {
         return ad_fail(err, AD_ERR_VALUE, NULL,
                        "set it to sizeof(arrowdev_backend)",
-                       "size of the arrowdev_backend is %zu, expected %zu or "
-                       "more",
-                       given->size, known);
+                       "size of the arrowdev_backend is %zu, expected %zu to "
+                       "%d",
+                       given->size, MIN_TABLE, MAX_TABLE);
     }
     if (given->version < 1 || given->version > ARROWDEV_BACKEND_VERSION) {
         return ad_fail(err, AD_ERR_VALUE, NULL,
@@ -779,7 +785,8 @@ read_table(const arrowdev_backend *given, arrowdev_backend *out, ad_error *err)
                            i);
         }
     }
-    *out = *given;
+    memset(out, 0, known);
+    memcpy(out, given, given->size < known ? given->size : known);
     return AD_OK;
 }
 

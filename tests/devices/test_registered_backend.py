@@ -284,7 +284,10 @@ TOGETHER = (
 )
 BAD = {
     "short": ({"size": 8}, f"size of the arrowdev_backend is 8, expected {SIZE}"),
-    "huge": ({"size": 1 << 20}, "expected"),
+    "huge": (
+        {"size": 1 << 20},
+        f"size of the arrowdev_backend is 1048576, expected {SIZE} to 4096",
+    ),
     "no version": ({"version": 0}, "version of the arrowdev_backend is 0"),
     "newer version": ({"version": 2}, "knows 1 to 1; upgrade arrowdev"),
     "newer function": ({"size": SIZE + 8, "newer": 1}, f"byte {SIZE} of the arrowdev_backend"),
