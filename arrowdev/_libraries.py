@@ -550,7 +550,8 @@ def _pandas_series(pandas: Any, obj: Source, copy: bool | None, stream: object) 
         raise exchange_error(
             f"a pandas.Series is one column, not the fields of {obj.schema}",
             reason="dtype",
-            hint="take one column with .field(...), or all with .into(pandas.DataFrame)",
+            hint="take one column with arrowdev.array(x).field(...), or all with "
+            "arrowdev.array(x).into(pandas.DataFrame)",
             device=values.device,
         )
     if values.ndim != 1:

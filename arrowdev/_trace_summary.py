@@ -124,10 +124,12 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     advice = []
     for row in summary["copies"]:
         if row["device"] == row["target"] and row["bytes"]:
-            advice.append(
-                f"{counted(row['count'], 'copy')} of {size(row['bytes'])} because {row['why']}; "
-                "`copy=False` shows where"
-            )
+            where = "; `copy=False` shows where"
+            if row["line"]:
+                such_as = ", at " if row["count"] == 1 else ", such as the one at "
+                where = f"{such_as}{row['line']}"
+            what = f"{counted(row['count'], 'copy')} of {size(row['bytes'])}"
+            advice.append(f"{what} because {row['why']}{where}")
     for row in summary["waits"]:
         advice.append(
             f"the host waits {seconds(row['ns'])} for {row['device']}, for {row['why']}; "

@@ -139,14 +139,15 @@ fail_unequal(const lists *self, int64_t row, int64_t size, ad_error *err)
     if (is_null || is_first_null) {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls",
                 "drop or fill the null lists in the producing library, or "
-                "take .children[0], .validity and the offsets, .buffers[1]",
+                "take .children[0], .validity and the offsets, .buffers[1], "
+                "of arrowdev.array(x)",
                 "list %" PRId64 " is null and not as long as the others, and "
                 "a tensor's rows are all there, and of one length",
                 is_null ? row : 0);
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype",
-                "take the values with .children[0] and the offsets with "
-                ".buffers[1]",
+                "take the values with arrowdev.array(x).children[0] and the "
+                "offsets with arrowdev.array(x).buffers[1]",
                 "list 0 has %" PRId64 " values and list %" PRId64
                 " has %" PRId64 ", and a tensor's rows are of one length",
                 size, row, other);
@@ -369,9 +370,10 @@ static ad_status
 add_extent(ad_flattened *self, int64_t extent, ad_error *err)
 {
     if (self->ndim == AD_MAX_NDIM) {
-        return ad_fail(
-            err, AD_ERR_EXCHANGE, "ndim", "take the values with .children[0]",
-            "lists within lists make more than %d dimensions", AD_MAX_NDIM);
+        return ad_fail(err, AD_ERR_EXCHANGE, "ndim",
+                       "take the values with arrowdev.array(x).children[0]",
+                       "lists within lists make more than %d dimensions",
+                       AD_MAX_NDIM);
     }
     self->extent[self->ndim] = extent;
     self->position[self->ndim] = self->ndim;
@@ -570,8 +572,8 @@ ad_flatten_array(const ad_array *array, bool reads, ad_flattened *out,
 /* --- nulls --------------------------------------------------------------- */
 
 #define NULLS_HINT                                                            \
-    "use arrowdev.tensor(x, nulls=\"fill\", fill_value=...), or "             \
-    "nulls=\"ignore\""
+    "pass nulls=\"fill\", fill_value=..., or nulls=\"ignore\", as in "        \
+    "arrowdev.tensor(x, nulls=\"fill\", fill_value=...)"
 
 static ad_status
 fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
@@ -586,7 +588,8 @@ fail_nulls(const ad_array *array, const ad_level *level, bool is_root,
                 ad_count_text(level->length, "value", "values", values));
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "nulls",
-                "use arrowdev.tensor(x, nulls=\"ignore\") when you know that "
+                "pass nulls=\"ignore\", as in "
+                "arrowdev.tensor(x, nulls=\"ignore\"), when you know that "
                 "there are none, or that their values do no harm",
                 "%s has a validity bitmap and may have nulls: its null count "
                 "is not known, and no runtime is there that could count them "

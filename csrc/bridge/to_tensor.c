@@ -433,8 +433,8 @@ fail_columns(const matrix *self, ad_error *err)
 }
 
 #define COLUMN_HINT                                                           \
-    "take one column with .field(...), or bring them to one type in the "     \
-    "producing library"
+    "take one column with arrowdev.array(x).field(...), or bring them to "    \
+    "one type in the producing library"
 
 /* The first column defines the element type. */
 static ad_status
@@ -830,7 +830,7 @@ fail_copy_of_matrix(const matrix *self, const char *why, ad_error *err)
 {
     ad_fail(err, AD_ERR_EXCHANGE, "copy",
             "allow a copy (copy=None), or take the columns one by one with "
-            ".field(...)",
+            "arrowdev.array(x).field(...)",
             "a matrix of these columns needs a copy, which was ruled out: %s",
             why);
     return fail_columns(self, err);

@@ -121,7 +121,10 @@ def test_copy_of_a_matrix(order):
         'they are stored in order "F", not order="C"' if order == "C" else "differ|not stored|gap"
     )
     assert re.search(f"needs a copy, which was ruled out: .*({why})", str(error))
-    assert "allow a copy (copy=None), or take the columns one by one" in error.hint
+    assert error.hint == (
+        "allow a copy (copy=None), or take the columns one by one with "
+        "arrowdev.array(x).field(...)"
+    )
     assert ad.tensor(batch, order=order, copy=None).into(np.ndarray).tolist() == matrix.tolist()
     columns = [ad.array(batch).field(i).to_pylist() for i in range(3)]
     assert columns == matrix.T.tolist()
@@ -160,14 +163,19 @@ def test_dtype_of_times():
 
 def test_dtype_of_columns():
     batch = pa.table({"a": [1], "b": [2.0]})
-    assert "take one column with .field(...)" in hint_of("dtype", lambda: ad.tensor(batch))
+    assert "take one column with arrowdev.array(x).field(...)" in hint_of(
+        "dtype", lambda: ad.tensor(batch)
+    )
     assert ad.tensor(ad.array(batch).field("b")).dtype == "float64"
 
 
 def test_dtype_of_lists():
     x = pa.array([[1], [2, 3]])
     hint = hint_of("dtype", lambda: ad.tensor(x))
-    assert hint == "take the values with .children[0] and the offsets with .buffers[1]"
+    assert hint == (
+        "take the values with arrowdev.array(x).children[0] and the offsets with "
+        "arrowdev.array(x).buffers[1]"
+    )
     assert ad.array(x).children[0].to_pylist() == [1, 2, 3]
     assert np.asarray(ad.array(x).buffers[1]).view("int32")[:3].tolist() == [0, 1, 3]
 
@@ -227,7 +235,7 @@ def test_dtype_of_a_view():
     assert hint == "view() needs two fixed-width types of the same width"
     assert x.view("uint64").to_pylist() == [0, 1, 2]
     hint = hint_of("dtype", lambda: ad.array(x, "duration[s]"))
-    assert "leave the type out and use .view(type)" in hint
+    assert "leave the type out and use arrowdev.array(x).view(type)" in hint
     assert str(ad.array(x).view("duration[s]").schema) == "duration[s]"
 
 
@@ -275,9 +283,14 @@ def test_nulls():
     x = pa.array([1, None])
     for provoke in (lambda: ad.tensor(x), lambda: ad.convert(x, np.ndarray)):
         hint = hint_of("nulls", provoke)
-        assert 'arrowdev.tensor(x, nulls="fill", fill_value=...), or nulls="ignore"' in hint
+        assert hint == (
+            'pass nulls="fill", fill_value=..., or nulls="ignore", as in '
+            'arrowdev.tensor(x, nulls="fill", fill_value=...)'
+        )
     assert ad.tensor(x, nulls="fill", fill_value=7).into(np.ndarray).tolist() == [1, 7]
     assert ad.tensor(x, nulls="ignore").into(np.ndarray)[0] == 1
+    assert ad.convert(x, np.ndarray, nulls="fill", fill_value=7).tolist() == [1, 7]
+    assert ad.convert(x, np.ndarray, nulls="ignore")[0] == 1
 
 
 def test_nulls_of_a_struct():
@@ -291,7 +304,9 @@ def test_nulls_of_a_struct():
 def test_nulls_of_a_list():
     x = pa.array([[1], None])
     hint = hint_of("nulls", lambda: ad.tensor(x))
-    assert "take .children[0], .validity and the offsets, .buffers[1]" in hint
+    assert (
+        "take .children[0], .validity and the offsets, .buffers[1], of arrowdev.array(x)" in hint
+    )
     assert ad.array(x).children[0].to_pylist() == [1]
     assert ad.array(x).validity.to_pylist() == [True, False]
     assert ad.tensor(x.drop_null()).shape == (1, 1)
@@ -535,7 +550,8 @@ def test_column_into_a_table(name):
 def test_batch_into_a_series():
     x = ad.record_batch({"a": np.arange(2), "b": np.arange(2)})
     hint = hint_of("dtype", lambda: x.into(pd.Series))
-    assert ".field(...)" in hint and ".into(pandas.DataFrame)" in hint
+    assert "arrowdev.array(x).field(...)" in hint
+    assert "arrowdev.array(x).into(pandas.DataFrame)" in hint
     assert x.field("b").into(pd.Series).tolist() == [0, 1]
     assert x.into(pd.DataFrame).shape == (2, 2)
     matrix = ad.tensor(x)

@@ -3,6 +3,7 @@
 import array
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -375,7 +376,23 @@ def test_the_summary_has_totals_and_advice():
             copy_strided()
     text = t.summary()
     assert f"3 copies of 240 bytes, cpu -> cpu, because {STRIDES}" in text
-    assert "`copy=False` shows where" in text
+    advice = [line for line in text.splitlines() if line.startswith("  advice: 3 copies")]
+    assert len(advice) == 1 and re.search(
+        rf"because {STRIDES}, such as the one at test_trace\.py:\d+ in copy_strided$", advice[0]
+    )
+
+
+def test_advice_about_a_copy_names_its_line():
+    with ad.trace() as t:
+        copy_strided()
+    [advice] = t.data["otherData"]["summary"]["advice"]
+    assert re.search(rf"because {STRIDES}, at test_trace\.py:\d+ in copy_strided$", advice)
+    with ad.trace() as t:
+        without_a_line = threading.Thread(target=ad.array, args=[np.arange(20.0)[::2]])
+        without_a_line.start()
+        without_a_line.join()
+    [advice] = t.data["otherData"]["summary"]["advice"]
+    assert advice.endswith("; `copy=False` shows where")
 
 
 def test_trace_and_its_page_are_two_files(tmp_path, monkeypatch):

@@ -249,16 +249,17 @@ fail_cast(const ad_array *array, ad_schema wanted, ad_schema_cast_result why,
                 ad_text_string(&from), ad_text_string(&to));
     } else if (why == AD_CAST_MOVES_FIELDS) {
         ad_fail(err, status, "dtype",
-                "take the columns with .field(...), and put them together "
-                "anew with arrowdev.record_batch()",
+                "take the columns with arrowdev.array(x).field(...), and put "
+                "them together anew with arrowdev.record_batch()",
                 "the data are %s, not %s: a field of the data has another "
                 "position there",
                 ad_text_string(&from), ad_text_string(&to));
     } else {
         ad_fail(err, status, "dtype",
                 ad_schema_cast_is_view(array->schema.node, wanted.node)
-                    ? "leave the type out and use .view(type) for the same "
-                      "bytes, or convert in the producing library"
+                    ? "leave the type out and use "
+                      "arrowdev.array(x).view(type) for the same bytes, or "
+                      "convert in the producing library"
                     : "convert in the producing library",
                 "the data are %s, not %s", ad_text_string(&from),
                 ad_text_string(&to));
