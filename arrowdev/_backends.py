@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from arrowdev._core import DeviceType, _offer_backend
+from arrowdev._core import DeviceType, _offer_backend, _shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "arrowdev.backends"
+# What the code of a package may raise. An interrupt is the user's.
+_FAILURES = (Exception, SystemExit)
 
 _points: list[EntryPoint] | None = None
 
@@ -30,6 +32,14 @@ def _names(device_type: int) -> set[str]:
     return {str(device_type), name}
 
 
+def _why(what: str, error: BaseException) -> str:
+    try:
+        text = str(error)
+    except _FAILURES:
+        text = "<exception str() failed>"
+    return _shown(f"{what} ({type(error).__name__}: {text})")
+
+
 def find(device_type: int) -> str | None:
     """Register the backend of a device type. Return what failed, or None; for the core.
 
@@ -38,16 +48,17 @@ def find(device_type: int) -> str | None:
     imports.
     """
     names = _names(device_type)
-    for point in _entry_points():
+    try:
+        points = _entry_points()
+    except Exception as error:  # the files of any package
+        return _why(f"the entry points of {GROUP} cannot be read", error)
+    for point in points:
         if point.name.lower() not in names:
             continue
         try:
             capsule = point.load()()
             if capsule is not None:
                 _offer_backend(capsule, device_type)
-        except Exception as error:
-            return (
-                f"the entry point {point.name} = {point.value} of {GROUP} failed "
-                f"({type(error).__name__}: {error})"
-            )
+        except _FAILURES as error:
+            return _why(f"the entry point {point.name} = {point.value} of {GROUP} failed", error)
     return None

@@ -4,6 +4,7 @@ import gc
 import re
 import threading
 from functools import partial
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from failing_calls import copy_everything, fail_every_call, same
 from registered import HERE, PLAIN, THERE, TYPE, failing, run
 
 import arrowdev as ad
+from arrowdev import _backends
 
 pa = pytest.importorskip("pyarrow")
 
@@ -480,6 +482,23 @@ def test_memory_that_comes_in_first(tmp_path, from_thread):
     )
 
 
+def refusals(folder, type):
+    """What two attempts to use a type are told, as (reason, hint, message)."""
+    said = run(
+        f"""if True:
+        import arrowdev as ad
+        for _ in range(2):
+            try:
+                ad.tensor(bytearray(3)).to("{type}:0")
+            except ad.ExchangeError as error:
+                print(error.reason, "|", error.hint, "|", error)
+        """,
+        folder,
+    ).stdout.splitlines()
+    assert len(said) == 2
+    return [line.split(" | ", 2) for line in said]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -491,21 +510,77 @@ def test_memory_that_comes_in_first(tmp_path, from_thread):
 )
 def test_entry_point_that_fails(tmp_path, name, text):
     install(tmp_path, POINTS[name])
-    type = POINTS[name].split()[0]
-    said = run(
-        f"""if True:
-        import arrowdev as ad
-        for _ in range(2):
-            try:
-                ad.tensor(bytearray(3)).to("{type}:0")
-            except ad.ExchangeError as error:
-                print(error.reason, "|", error.hint, "|", error)
-        """,
-        tmp_path,
-    ).stdout
-    for line in said.splitlines():
-        reason, hint, message = line.split(" | ", 2)
+    for reason, hint, message in refusals(tmp_path, POINTS[name].split()[0]):
         assert reason == "runtime" and "repair the package" in hint
         assert "its runtime could not be loaded: the entry point" in message
         assert re.search(text, message), message
-    assert len(said.splitlines()) == 2
+
+
+RAISES = {
+    "an exit": ("import sys; sys.exit(3)", "(SystemExit: 3)"),
+    "a text that fails": (
+        "class Odd(Exception):\n def __str__(self): raise SystemExit\nraise Odd",
+        "(Odd: <exception str() failed>)",
+    ),
+    "surrogates": (r"raise OSError('\udcff\x1b[31m\n\0')", r"(OSError: \udcff\x1b[31m\n\x00)"),
+    "an odd name": (
+        r"raise type('A\u202e\x1b', (Exception,), {})('b')",
+        r"(A\u202e\x1b: b)",
+    ),
+}
+
+
+@pytest.mark.parametrize("at_import", [False, True])
+@pytest.mark.parametrize(("code", "text"), RAISES.values(), ids=RAISES.keys())
+def test_entry_point_that_raises(tmp_path, code, text, at_import):
+    install(tmp_path, "hexagon = raising:backend")
+    body = code if at_import else "def backend():\n " + code.replace("\n", "\n ")
+    (tmp_path / "raising.py").write_text(body)
+    for reason, hint, message in refusals(tmp_path, "hexagon"):
+        assert reason == "runtime" and "repair the package" in hint
+        assert f"the entry point hexagon = raising:backend of arrowdev.backends failed {text}" in (
+            message
+        )
+
+
+def test_entry_points_that_cannot_be_read(tmp_path):
+    install(tmp_path, "")
+    info = tmp_path / "thread_backend-1.0.dist-info"
+    (info / "entry_points.txt").write_bytes(b"[arrowdev.backends]\n\xff = a:b\n")
+    for reason, _, message in refusals(tmp_path, "hexagon"):
+        assert reason == "runtime"
+        assert "entry points of arrowdev.backends cannot be read (UnicodeDecodeError:" in message
+
+
+def test_entry_points_with_surrogates(monkeypatch):
+    """A finder of another package may give any text."""
+    points = [EntryPoint(name, "no\udcff:a", _backends.GROUP) for name in ("\udcff", "hexagon")]
+    monkeypatch.setattr(_backends, "_points", points)
+    why = _backends.find(ad.DeviceType.HEXAGON)
+    assert r"the entry point hexagon = no\udcff:a of arrowdev.backends failed (" in why
+    assert why.isprintable()
+
+
+def test_interrupt_passes_an_entry_point(tmp_path):
+    """And the next attempt asks it again."""
+    install(tmp_path, "hexagon = raising:backend")
+    (tmp_path / "raising.py").write_text(
+        "import os, signal, thread_backend\nn = 0\n"
+        "def backend():\n global n\n n += 1\n"
+        " if n == 1: os.kill(os.getpid(), signal.SIGINT)\n"
+        " return thread_backend.backend(16)\n"
+    )
+    run(
+        """if True:
+        import arrowdev as ad
+        try:
+            try:
+                ad.tensor(bytearray(3)).to("hexagon:0")
+            finally:
+                for _ in range(1000): pass
+        except KeyboardInterrupt:
+            there = ad.tensor(bytearray(b"abc")).to("hexagon:0")
+        assert bytes(memoryview(there.to("cpu"))) == b"abc"
+        """,
+        tmp_path,
+    )
