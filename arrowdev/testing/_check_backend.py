@@ -12,6 +12,7 @@ import warnings
 from dataclasses import dataclass, field
 
 import arrowdev as ad
+from arrowdev.testing._engine import whole
 from arrowdev.testing._report import Report
 from arrowdev.testing._rules import BACKEND_RULES
 
@@ -427,6 +428,11 @@ CHECKS: dict[str, Callable[[Report, _World], None]] = {
 }
 
 
+def _require_callable(name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be callable, not {type(value).__name__}")
+
+
 def _devices_of(device_type: int) -> list[ad.Device]:
     found = [device for device in ad.devices() if device.type == device_type]
     if not found:
@@ -485,9 +491,15 @@ def check_backend(
     ExchangeError
         The type has no runtime.
     TypeError
-        ``devices()`` lists no device of the type, as with ``CUDA_HOST``.
+        ``devices()`` lists no device of the type, as with ``CUDA_HOST``; or an argument is of
+        another type.
+    ValueError
+        `device_type` is less than 1, or `ignore` has an id that no rule has.
     """
-    world = _World(_devices_of(int(device_type)), stream, hold)
+    _require_callable("stream", stream)
+    _require_callable("hold", hold)
+    number = whole("device_type", device_type, 1, 2**31 - 1)
+    world = _World(_devices_of(number), stream, hold)
     report = Report(f"the backend of {world.here}", rules=BACKEND_RULES)
     checks = dict(CHECKS)
     if world.is_host:

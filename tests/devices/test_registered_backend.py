@@ -1,5 +1,6 @@
 """Backends that others register: the one of docs/examples on a device type without a runtime."""
 
+import ctypes
 import gc
 import re
 import threading
@@ -343,6 +344,19 @@ def test_what_is_no_capsule():
         ad.register_backend(ad._core._C_API)
     with pytest.raises(SystemError):
         failing().register(None, 28)
+    hostile = type("A\x1b[31m\n", (), {})()
+    with pytest.raises(TypeError, match=r"not A\\x1b\[31m\\n$"):
+        ad.register_backend(hostile)
+
+
+@pytest.mark.parametrize("type", [2**32 + 28, -(2**31) - 1])
+def test_capsule_of_no_device_type(type):
+    """The lower half is the number of a type."""
+    capsule = registered.example().backend(28)
+    set_context = ctypes.pythonapi.PyCapsule_SetContext
+    set_context(ctypes.py_object(capsule), ctypes.c_void_p(type))
+    with pytest.raises(ValueError, match=f"device type {type} is out of range"):
+        ad.register_backend(capsule)
 
 
 def test_device_opens_once():

@@ -96,6 +96,25 @@ def test_type_without_a_runtime():
         check_backend(27)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"device_type": "cpu"}, TypeError, "device_type must be an int, not 'cpu'"),
+        ({"device_type": 1.5}, TypeError, "device_type must be an int"),
+        ({"device_type": True}, TypeError, "device_type must be an int"),
+        ({"device_type": None}, TypeError, "device_type must be an int"),
+        ({"device_type": 0}, ValueError, "from 1 to 2147483647, not 0"),
+        ({"device_type": 2**40}, ValueError, "from 1 to 2147483647"),
+        ({"stream": 3}, TypeError, "stream must be callable, not int"),
+        ({"hold": "x"}, TypeError, "hold must be callable, not str"),
+    ],
+)
+def test_wrong_arguments(arguments, error, text):
+    """They are no fault of the backend."""
+    with pytest.raises(error, match=text):
+        check_backend(**{"device_type": ad.DeviceType.CPU} | arguments)
+
+
 def test_error_names_the_rule():
     registered.register()
     registered.failing().fail_at(60, 1, True)

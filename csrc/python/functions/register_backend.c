@@ -7,6 +7,7 @@
 #include "device/foreign.h"
 #include "python/functions/functions.h"
 #include "support/py_call.h"
+#include "support/shown.h"
 #include "support/waiting.h"
 
 /* A table, with the device type as its context: ArrowDev_BackendCapsule(). */
@@ -19,14 +20,20 @@ read_capsule(PyObject *capsule, int32_t *device_type)
         const char *name =
             PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
         PyErr_Clear();
-        return (const arrowdev_backend *)PyErr_Format(
+        return (const arrowdev_backend *)ad_raise_shown(
             PyExc_TypeError,
             "capsule must be a capsule \"" CAPSULE_NAME
             "\", as ArrowDev_BackendCapsule() makes it, not %.200s%s%.200s%s",
             Py_TYPE(capsule)->tp_name, name != NULL ? " \"" : "",
             name != NULL ? name : "", name != NULL ? "\"" : "");
     }
-    *device_type = (int32_t)(intptr_t)PyCapsule_GetContext(capsule);
+    intptr_t context = (intptr_t)PyCapsule_GetContext(capsule);
+    if (context < INT32_MIN || context > INT32_MAX) {
+        return (const arrowdev_backend *)PyErr_Format(
+            PyExc_ValueError, "device type %zd is out of range",
+            (Py_ssize_t)context);
+    }
+    *device_type = (int32_t)context;
     return (const arrowdev_backend *)PyCapsule_GetPointer(capsule,
                                                           CAPSULE_NAME);
 }
