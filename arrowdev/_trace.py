@@ -88,9 +88,20 @@ class Recorder:
         """What a queue has run, of a call at an earlier time."""
         self._add("work", row, name, called_ns, start_ns, end_ns, args)
 
-    def race(self, kind: str, accesses: Sequence[tuple[Row, int]], args: dict[str, Any]) -> None:
-        """A race of one or two accesses: their rows and the times of their calls."""
-        self._add("race", kind, accesses, args)
+    def race(
+        self,
+        kind: str,
+        accesses: Sequence[tuple[Row, int]],
+        args: dict[str, Any],
+        waiter: str,
+        recorded_ns: int,
+        recorded_by: int,
+    ) -> None:
+        """A race of one or two accesses: their rows and the times of their calls.
+
+        waiter: the queue that has to wait for the event that a thread recorded at the time.
+        """
+        self._add("race", kind, accesses, args, waiter, recorded_ns, recorded_by)
 
     def name_row(self, row: Row, name: str) -> None:
         self.names.setdefault(row, {})[name] = None

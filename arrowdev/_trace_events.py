@@ -75,6 +75,7 @@ class Writer:
         self.recorded: dict[int, tuple[Row, int]] = {}
         self.handed_out: dict[int, tuple[Row, int]] = {}
         self.pending: set[int] = set()  # events that were not seen complete
+        self.imports: list[dict[str, Any]] = []
         self.begun: dict[tuple[Row, int], int] = {}  # when work of a call began to run
 
     def place(self, row: Row, ns: int) -> dict[str, Any]:
@@ -110,8 +111,19 @@ class Writer:
         self.slice(row, name, "work", start, end, args)
         self.begun[row, called] = start
 
-    def race(self, kind: str, accesses: Sequence[tuple[Row, int]], args: dict[str, Any]) -> None:
+    def race(
+        self,
+        kind: str,
+        accesses: Sequence[tuple[Row, int]],
+        args: dict[str, Any],
+        waiter: str,
+        recorded: int,
+        recorded_by: int,
+    ) -> None:
         """An instant at the last access, and an arrow from what began first, with its id."""
+        line = self.importer(recorded, recorded_by, accesses[-1][1]) if waiter else None
+        if line:
+            args["advice"] = f"pass {waiter} as stream= where the array is imported ({line})"
         ends = [(row, self.begun.get((row, called), called)) for row, called in accesses]
         self.instant(ends[-1][0], f"race: {kind}", "race", ends[-1][1], args)
         if len(ends) == 2:
@@ -119,6 +131,17 @@ class Writer:
             (row, start), (to_row, end) = sorted(ends, key=lambda place: place[1])
             self.flow("race", row, start, to_row, end)
             race["id"] = self.n_flows
+
+    def importer(self, recorded: int, thread: int, called: int) -> str | None:
+        """The line of the call of array() or tensor(), of before another call, for which the
+        exporter recorded an event. Those that take no stream= leave it open which one it was."""
+        for event in self.imports:
+            is_its = event["thread"] == thread
+            if is_its and event["start"] <= recorded <= event["end"] <= called:
+                of_array = event["to"] is arrowdev.Array and not event["type"].startswith("struct")
+                of_tensor = event["to"] is arrowdev.Tensor and event["name"] != "__dlpack__"
+                return line_of(event) if of_array or of_tensor else None
+        return None
 
     def arrow_to_wait(self, event: dict[str, Any], row: Row) -> None:
         """The arrow to a wait from where its event was recorded."""
@@ -226,6 +249,8 @@ def add_exchange(writer: Writer, event: dict[str, Any]) -> None:
         failed=None if event["is_done"] else True,
     )
     writer.slice(host_row(event), label, kind, event["start"], event["end"], args)
+    if kind == "import":
+        writer.imports.append(event)
     if event["memory"]:
         writer.handed_out[event["memory"]] = (host_row(event), event["start"])
 

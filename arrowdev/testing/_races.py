@@ -29,6 +29,8 @@ class _Party(NamedTuple):
     line: int
     made_at: int
     called: int
+    recorded: int
+    recorded_by: int
 
 
 class _Found(NamedTuple):
@@ -75,6 +77,7 @@ class Race(NamedTuple):
     kind: str
     """``"read not ordered after write"``, ``"write after release"``, ..."""
     message: str
+    """What happened where, and what orders the two."""
     first: Access
     second: Access
     allocation: int
@@ -183,7 +186,16 @@ class Finder:
         parties = {"first": race.first._asdict(), "second": race.second._asdict()}
         called = [party for party in (found.first, found.second) if party.called]
         accesses = [(_row(party), party.called) for party in called]
-        recorder.race(race.kind, accesses, {"message": race.message, **parties})
+        second = found.second
+        can_wait = second.queue > 0 and not second.is_own and second.access != _RELEASE
+        recorder.race(
+            race.kind,
+            accesses,
+            {"message": race.message, **parties},
+            race.second.queue if can_wait and not found.is_after_release else "",
+            found.first.recorded,
+            found.first.recorded_by,
+        )
 
     def _name_rows(self, recorder: _trace.Recorder) -> None:
         n_seen = 0
@@ -232,13 +244,15 @@ class Finder:
                 f"{what} while the {first.access} of {first.queue}{_at(first)} "
                 f"is not ordered before it: {_why(first, second, found.waits_too_early)}"
             )
-        return Race(kind, _after(second, message), first, second, found.allocation)
+        message = _after(second, message) + _advice(found, first, second)
+        return Race(kind, message, first, second, found.allocation)
 
     def _never_awaited(self, found: _Found) -> Race:
         first, end = self._access(found.first), Access("the host", "read", "")
         message = f"{first.queue} writes {self._memory(found)}, and the host never waits for it"
         kind = "copy to the host that is not waited for"
-        return Race(kind, _after(first, message), first, end, 0)
+        message = _after(first, message) + f"; synchronize {first.queue} first"
+        return Race(kind, message, first, end, 0)
 
 
 def _name_of_queue(number: int, is_own: bool) -> str:
@@ -269,3 +283,18 @@ def _why(first: Access, second: Access, waits_too_early: bool) -> str:
     if waits_too_early:
         return f"{second.queue} waits for an event of {first.queue} that is recorded earlier"
     return f"{second.queue} waits for no event that is recorded after it"
+
+
+def _advice(found: _Found, first: Access, second: Access) -> str:
+    """What orders the accesses; nothing where that is not the user's to do."""
+    if found.is_after_release:
+        return f"; keep the memory until this {second.access} is done"
+    if found.second.access == _RELEASE:
+        return f"; keep the memory until the {first.access} is done"
+    if found.first.is_own or found.second.is_own:
+        return ""
+    if found.waits_too_early:
+        return f"; record that event after the {first.access}"
+    before = f", before {second.line}," if second.line else ""
+    after = first.line or f"the {first.access}"
+    return f"; let it wait{before} for one that {first.queue} records after {after}"

@@ -317,6 +317,8 @@ typedef struct ad_engine_party {
     uint32_t place;   /* of the call */
     uint32_t made_at; /* the place that created the queue */
     int64_t enqueued; /* ns of the monotonic clock; of the host: the time */
+    int64_t recorded; /* when an event was recorded behind it; 0: unknown */
+    uint64_t recorded_by; /* the thread of that call */
 } ad_engine_party;
 
 typedef struct ad_engine_race {

@@ -26,6 +26,9 @@ typedef struct worker {
     int device;
     uint64_t handle;
     uint32_t place;
+    uint64_t recorded; /* the operation before the last event */
+    int64_t recorded_at;
+    uintptr_t recorded_by;
 } worker;
 
 /* An operation of a worker, and all before it. */
@@ -257,6 +260,16 @@ ad_races_copy_locked(const ad_order *of_queue)
         add_order_locked(order, of_queue);
     }
     return order;
+}
+
+void
+ad_races_recorded_locked(ad_order *of_queue)
+{
+    if (is_current(of_queue)) {
+        of_queue->self->recorded = of_queue->self->now;
+        of_queue->self->recorded_at = ad_now();
+        of_queue->self->recorded_by = ad_thread_self();
+    }
 }
 
 ad_order *
@@ -545,6 +558,9 @@ party_of(const access *a)
         .place = a->place,
         .made_at = by != NULL ? by->place : 0,
         .enqueued = a->enqueued,
+        .recorded =
+            by != NULL && by->recorded >= a->by.number ? by->recorded_at : 0,
+        .recorded_by = by != NULL ? by->recorded_by : 0,
     };
 }
 

@@ -34,6 +34,9 @@ ad_order *ad_races_of_queue_locked(ad_order **order, uint64_t handle,
 /* A copy for a mark, which has everything that is now on the queue. */
 ad_order *ad_races_copy_locked(const ad_order *of_queue);
 
+/* An event was recorded behind what is now on the queue. */
+void ad_races_recorded_locked(ad_order *of_queue);
+
 /* The order of a mark that is pending until ad_races_fired_locked. */
 ad_order *ad_races_armed_locked(void);
 void ad_races_fired_locked(ad_order *of_mark);

@@ -92,10 +92,11 @@ static PyObject *
 party_tuple(const ad_engine_party *party)
 {
     return Py_BuildValue(
-        "(iiOiKIIL)", (int)party->access, party->queue,
+        "(iiOiKIILLK)", (int)party->access, party->queue,
         party->is_own ? Py_True : Py_False, party->device,
         (unsigned long long)party->handle, (unsigned int)party->place,
-        (unsigned int)party->made_at, (long long)party->enqueued);
+        (unsigned int)party->made_at, (long long)party->enqueued,
+        (long long)party->recorded, (unsigned long long)party->recorded_by);
 }
 
 static PyObject *

@@ -157,6 +157,8 @@ def test_race_is_listed_with_both_ends_and_leads_to_its_place(shown):
     assert selected(tab) == "race: read not ordered after write"
     assert tab.run("document.activeElement.id") == "canvas"
     details = text_of(tab, "details")
+    advice = "pass queue 2 as stream= where the array is imported (app.py:12 in main)"
+    assert f"What to do: {advice}" in text and f"What to do\n{advice}" in details
     assert "Begins later: read 8,000 bytes" in details
     assert "Begins earlier: write 8,000 bytes" in details
     # Both accesses are in view, and the arrow between them.
@@ -210,12 +212,11 @@ def test_both_accesses_of_a_race_are_in_view_once_it_is_zoomed_to(shown):
 
     def plant(device, theirs, ours):
         memory, target = device.empty(24), device.empty(24)
-        theirs.delay = 0.02
-        theirs.fill(memory, 1)
-        ours.copy(target, memory)
-        ours.delay = 0.02
-        for _ in range(3):
-            ours.fill(target, 1)
+        with theirs.held():
+            theirs.fill(memory, 1)
+            ours.copy(target, memory)
+            while device.live().pending > 1:
+                time.sleep(0.001)
         return memory, target
 
     data, [race] = planted(plant)

@@ -161,6 +161,22 @@ KINDS = {
     read_after_an_ordered_release: "read after release",
     read_after_a_release: "read after release",
 }
+WAIT = "; let it wait, before {second}, for one that {theirs} records after {first}"
+ADVICE = {
+    event_recorded_too_early: "; record that event after the write",
+    release_before_it_is_read: "; keep the memory until the read is done",
+    free_before_it_is_read: "; keep the memory until the read is done",
+    free_on_the_host_before_it_is_written: "; keep the memory until the write is done",
+    read_after_an_ordered_release: "; keep the memory until this read is done",
+    read_after_a_release: "; keep the memory until this read is done",
+}
+# An array comes in without a wait, in the first line of the function.
+IMPORTS = {
+    import_without_a_wait,
+    import_with_stream_minus_one,
+    export_with_stream_minus_one,
+    export_to_another_queue,
+}
 # All work that the consumer waits for would have to be done.
 NEED_PROGRESS = (consumer_that_ignores_the_event, release_before_it_is_read)
 
@@ -199,6 +215,9 @@ def test_planted_race_is_found(device, race, pace, monkeypatch):
     first, second = found[0].first, found[0].second
     assert all(f"test_races.py:{_line(access)} in " in access.line for access in (first, second))
     assert first.line in found[0].message and second.line in found[0].message
+    advice = ADVICE.get(race, WAIT)
+    advice = advice.format(first=first.line, second=second.line, theirs=first.queue)
+    assert found[0].message.endswith(advice) and found[0].message.count(";") == 1
     del kept
     with contextlib.suppress(ad.DeviceError):
         device.synchronize()
@@ -208,6 +227,78 @@ def test_planted_race_is_found(device, race, pace, monkeypatch):
 
 def _line(access):
     return int(access.line.split(":")[1].split()[0])
+
+
+@pytest.mark.parametrize("race", KINDS, ids=lambda race: race.__name__)
+def test_trace_names_the_import_that_has_no_stream(race):
+    """Where it is known that one is the cause, and nowhere else."""
+    with ad.trace() as trace, software_device(timeout=20, races=True) as device:
+        kept = race(device, device.queue(), device.queue())
+        found = device.races()
+        del kept
+        with contextlib.suppress(ad.DeviceError):
+            device.synchronize()
+        device.reset()
+        device.races()
+    told = [e["args"] for e in trace.data["traceEvents"] if e.get("cat") == "race" and "args" in e]
+    [args] = [args for args in told if args["message"] == found[0].message]
+    line = race.__code__.co_firstlineno + 1
+    at = f"(test_races.py:{line} in {race.__name__})"
+    advice = f"pass queue 2 as stream= where the array is imported {at}"
+    assert args.get("advice") == (advice if race in IMPORTS else None)
+
+
+def mended_import(device, theirs, ours):
+    column = ad.array(device.array([1, 2, 3], queue=theirs), stream=ours)
+    return copied(device, column, ours), column
+
+
+def mended_export(device, theirs, ours):
+    tensor = ad.tensor(ad.array(device.array([1, 2, 3], queue=theirs), stream=ours))
+    capsule = tensor.__dlpack__(stream=-1)
+    memory = device.empty(24)
+    ours.copy(memory, tensor.data_ptr, 24)
+    return memory, capsule
+
+
+def mended_waits(device, theirs, ours):
+    memory, target = device.empty(24), device.empty(24)
+    theirs.fill(memory, 1)
+    ours.wait(theirs.record())
+    ours.copy(target, memory)
+    theirs.wait(ours.record())
+    theirs.fill(memory, 2)
+    return memory, target
+
+
+def mended_early_event(device, theirs, ours):
+    memory, target = device.empty(24), device.empty(24)
+    theirs.fill(target, 0)
+    theirs.fill(memory, 1)
+    ours.wait(theirs.record())
+    ours.copy(target, memory)
+    return memory, target
+
+
+def mended_release(device, theirs, ours):
+    memory, target = device.from_host(bytes(24)), device.empty(24)
+    ours.copy(target, memory)
+    ours.synchronize()
+    memory.free(theirs)
+    return target
+
+
+@pytest.mark.parametrize(
+    "mended",
+    [mended_import, mended_export, mended_waits, mended_early_event, mended_release],
+    ids=lambda mended: mended.__name__,
+)
+def test_what_is_advised_mends_the_race(device, mended):
+    kept = mended(device, device.queue(), device.queue())
+    assert device.races() == []
+    device.synchronize()
+    del kept
+    assert device.races() == []
 
 
 @pytest.mark.parametrize("delay", [0, 0.02])
@@ -220,9 +311,9 @@ def test_copy_to_the_host_that_nobody_waits_for_is_found(delay):
             source = device.from_host(bytes(24))
             queue.copy(ctypes.addressof(target), source, 24)
             settle(device)
-    assert [race.kind for race in caught.value.races] == [
-        "copy to the host that is not waited for"
-    ]
+    [found] = caught.value.races
+    assert found.kind == "copy to the host that is not waited for"
+    assert found.message.endswith(f" never waits for it; synchronize {found.first.queue} first")
 
 
 def test_each_line_of_copies_that_nobody_waits_for_is_found():

@@ -62,6 +62,10 @@ def test_race(tmp_path):
     assert (first["queue"], first["access"]) == ("queue 1", "write")
     assert first["line"].startswith("paint.py:") and second["line"].startswith("frame.py:")
     assert (second["queue"], second["access"]) == ("queue 2", "read")
+    assert re.fullmatch(
+        r"pass queue 2 as stream= where the array is imported \(frame\.py:\d+ in __init__\)",
+        race["args"]["advice"],
+    )
     [(start, end)] = arrows(trace, "race")
     work = {e["name"]: (row_of(e), e["ts"]) for e in chrome_trace.slices(trace, "work")}
     assert set(work) == {"write 8,000 bytes", "copy 8,000 bytes"}

@@ -114,6 +114,7 @@ def with_a_race():
         3, (ONE, 5), (TWO, 14), "read not ordered after write", allocation=1,
         message="queue 2 reads 8,000 bytes while the write of queue 1 is not ordered before: "
         "no event was waited for",
+        advice="pass queue 2 as stream= where the array is imported (app.py:12 in main)",
         first={"queue": "queue 1", "access": "write", "line": "produce.py:40 in column"},
         second={"queue": "queue 2", "access": "read", "line": "app.py:12 in main"},
     )  # fmt: skip

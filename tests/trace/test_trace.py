@@ -414,7 +414,7 @@ def test_python_code_records_too():
         now = time.monotonic_ns()
         queue = ("software device 0", "queue 1")
         here = ("host", threading.get_ident())
-        recorder.race("x", [(here, now), (queue, now - 9)], {"message": "m"})
+        recorder.race("x", [(here, now), (queue, now - 9)], {"message": "m"}, "", 0, 0)
         recorder.work(queue, "kernel", now - 9, now, now + 2000, {"bytes": 1})
         recorder.name_row(queue, "the first")
     events = check(t.data)

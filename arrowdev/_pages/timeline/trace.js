@@ -6,7 +6,7 @@ const KINDS_OF_FLOW = new Set(["event", "memory", "race"]);
 
 // What to look at first in the details, and how it is called there.
 const LABELS = new Map(Object.entries({
-  line: "Your line", message: "What happened", first: "First access", second: "Second access",
+  line: "Your line", message: "What happened", advice: "What to do", first: "First access", second: "Second access",
   why: "Why", from: "From", to: "To", protocol: "Protocol", type: "Type", shape: "Shape",
   bytes: "Bytes", bandwidth: "Bandwidth", device: "Device", target: "Target", stream: "Stream",
   how: "How", address: "Address", allocation: "Allocation", dropped: "Dropped", lost: "Lost",
