@@ -24,7 +24,7 @@ extensions = [
     "sphinx_design",
     "diagrams",
     "reference",
-    "tables",
+    "layout",
 ]
 exclude_patterns = ["_build"]
 smartquotes = False  # 'fill' is what to type

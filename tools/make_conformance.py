@@ -80,8 +80,7 @@ def rules(table):
     yield "| rule | what it says | source |"
     yield "|---|---|---|"
     for rule in table.values():
-        level = "" if rule.level == "must" else " (recommended)"
-        yield f"| `{rule.id}` | {rule.text}{level} | {rule.source} |"
+        yield f"| `{rule.id}` | {suite.in_markdown(rule)} |"
 
 
 def write(path, tables):

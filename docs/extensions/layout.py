@@ -1,7 +1,10 @@
-"""Tables: headers without text go, names of tests may break, wide tables stack on a phone.
+"""Where lines break, and tables: what a style sheet cannot see for itself.
+
+Code whose words are short gets the class ``whole``: it breaks between words alone, not after a
+hyphen. In tables, longer words may break where a call or a name of a test has a joint.
 
 A table that is too wide for a phone gets the class ``stacked``. There, the first cell of a row is
-then a line of its own, above the others.
+then a line of its own, above the others. A header without text goes.
 """
 
 import re
@@ -12,6 +15,9 @@ PHONE = 374  # pixels
 CHARACTER, PADDING = 6.5, 11
 PROSE = 22  # characters that a column of text needs to be read with ease
 MOST_COLUMNS = 8
+WORD = 28  # characters that may stay in one line
+JOINTS = re.compile(r"(?<=[(,=/])(?!\))|(?<=::)")
+JOINTS_OF_TESTS = re.compile(r"(?<=_)|(?<=::)")
 
 
 def width_of(entries):
@@ -25,12 +31,18 @@ def width_of(entries):
     return longest * CHARACTER + PADDING
 
 
-def let_break(code):
-    """Names of tests, such as file.py::Class::test_of_something, break after :: and _."""
-    first, *parts = re.split(r"(?<=::)|(?<=_)", code.astext())
-    code.children = [nodes.Text(first)]
+def is_long(text):
+    return any(len(word) > WORD for word in text.astext().split())
+
+
+def let_break(text):
+    """Lets a call break before its arguments, and file.py::Class::test_of_it at :: and _."""
+    is_test = "::" in text or text.startswith("test_")
+    first, *parts = (JOINTS_OF_TESTS if is_test else JOINTS).split(text)
+    pieces = [nodes.Text(first)]
     for part in parts:
-        code += [nodes.raw("", "<wbr>", format="html"), nodes.Text(part)]
+        pieces += [nodes.raw("", "<wbr>", format="html"), nodes.Text(part)]
+    text.parent.replace(text, pieces)
 
 
 def stack(table):
@@ -42,18 +54,21 @@ def stack(table):
         table["classes"].append("stacked")
 
 
-def mend_tables(app, doctree):
+def lay_out(app, doctree):
+    for code in doctree.findall(nodes.literal):
+        if not is_long(code):
+            code["classes"].append("whole")
     for table in list(doctree.findall(nodes.table)):
         for head in list(table.findall(nodes.thead)):
             if not head.astext().strip():
                 head.parent.remove(head)
         stack(table)
-        for code in list(table.findall(nodes.literal)):
-            if "::" in code.astext():
-                let_break(code)
-                table["classes"] += [] if "tests" in table["classes"] else ["tests"]
+        if "::" in table.astext():
+            table["classes"].append("tests")
+        for text in filter(is_long, list(table.findall(nodes.Text))):
+            let_break(text)
 
 
 def setup(app):
-    app.connect("doctree-read", mend_tables)
+    app.connect("doctree-read", lay_out)
     return {"parallel_read_safe": True}
