@@ -428,7 +428,7 @@ CHECKS: dict[str, Callable[[Report, _World], None]] = {
 }
 
 
-def _require_callable(name: str, value: object) -> None:
+def _require_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be callable, not {type(value).__name__}")
 
