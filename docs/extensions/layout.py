@@ -16,7 +16,8 @@ CHARACTER, PADDING = 6.5, 11
 PROSE = 22  # characters that a column of text needs to be read with ease
 MOST_COLUMNS = 8
 WORD = 28  # characters that may stay in one line
-JOINTS = re.compile(r"(?<=[(,=/])(?!\))|(?<=::)")
+JOINTS = re.compile(r"(?<=[(,=/])(?!\))")
+JOINTS_OF_NAMES = re.compile(r"(?<=[A-Za-z]{2}[._])(?=\w)")
 JOINTS_OF_TESTS = re.compile(r"(?<=_)|(?<=::)")
 
 
@@ -36,9 +37,11 @@ def is_long(text):
 
 
 def let_break(text):
-    """Lets a call break before its arguments, and file.py::Class::test_of_it at :: and _."""
-    is_test = "::" in text or text.startswith("test_")
-    first, *parts = (JOINTS_OF_TESTS if is_test else JOINTS).split(text)
+    """Calls may break before an argument, names in prose and file.py::test_of_it after a _."""
+    joints = JOINTS if isinstance(text.parent, nodes.literal) else JOINTS_OF_NAMES
+    if "::" in text or text.startswith("test_"):
+        joints = JOINTS_OF_TESTS
+    first, *parts = joints.split(text)
     pieces = [nodes.Text(first)]
     for part in parts:
         pieces += [nodes.raw("", "<wbr>", format="html"), nodes.Text(part)]
