@@ -60,9 +60,11 @@ typedef enum ad_device_trait {
                                     are valid; each context has its own
                                     streams */
     AD_NO_EVENTS = 1 << 9,       /* the specification names no event type */
-    AD_ALLOCATIONS = 1 << 10     /* consumers take a pointer for the start of
-                                    an allocation that the runtime knows, also
-                                    where there are no elements */
+    AD_ALLOCATIONS = 1 << 10,    /* consumers take a pointer for the start of
+                                 an allocation that the runtime knows, also
+                                 where there are no elements */
+    AD_CONTEXTS = 1 << 11 /* memory belongs to a context of its device, and
+                                 streams of others cannot access it */
 } ad_device_trait;
 
 #define AD_N_DEVICE_TYPES 32

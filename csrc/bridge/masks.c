@@ -333,7 +333,7 @@ can_share(const ad_array *array, const ad_mask *mask, const void *old)
 {
     return mask->is_bits && mask->offset == array->offset && old == NULL &&
            ad_device_equal(mask->device, array->memory.device) &&
-           (ad_device_traits(array->memory.device.type) & AD_QUEUES) == 0;
+           (ad_device_traits(array->memory.device.type) & AD_CONTEXTS) == 0;
 }
 
 static ad_status

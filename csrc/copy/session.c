@@ -296,12 +296,11 @@ choose_stream(ad_session *self, const ad_session_request *request,
     return ad_sync_require_no_capture(request->sync, request->operation, err);
 }
 
-/* True if the stream's context cannot access the source. Where streams are
- * numbers, all contexts share one address space. */
+/* True if the stream's context cannot access the source. */
 static bool
 is_foreign_context(const ad_session *self)
 {
-    return (ad_device_traits(self->source.device.type) & AD_QUEUES) != 0 &&
+    return (ad_device_traits(self->source.device.type) & AD_CONTEXTS) != 0 &&
            self->source.handle != self->on.context.handle;
 }
 
@@ -467,7 +466,7 @@ ad_session_use(ad_session *self, const ad_session_request *memory,
         return ad_sync_wait(memory->sync, memory->operation, err);
     }
     if (memory->data != NULL &&
-        (ad_device_traits(memory->source.type) & AD_QUEUES) != 0) {
+        (ad_device_traits(memory->source.type) & AD_CONTEXTS) != 0) {
         AD_RETURN_IF_ERR(source_context(self->backend, memory, &context, err));
         if (context.handle != self->on.context.handle) {
             return fail_context(memory, err);
