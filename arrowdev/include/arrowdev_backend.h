@@ -138,11 +138,28 @@ typedef struct arrowdev_launch {
     int64_t length;
     int64_t numbers[4]; /* p0 to p3 */
     int64_t n_items;    /* exactly so many work items run */
+    /* The bytes from each span on that the kernel may use: of `source` and
+     * `values` it reads, of `target` it reads and writes. */
+    size_t source_size;
+    size_t values_size;
+    size_t target_size;
     /* Runs the kernel on this thread, if the host can read and write the
      * memory. For a copy of the struct, too, at any time. */
     void (*run)(const struct arrowdev_launch *launch);
     int64_t reserved[2]; /* to be copied with the rest */
 } arrowdev_launch;
+
+/* --- other processes ----------------------------------------------------- */
+
+/* An allocation or an event, as the other process gets it. */
+typedef struct arrowdev_shared {
+    int32_t file; /* a descriptor; -1: none */
+    int32_t reserved;
+    uint64_t file_offset; /* where the allocation begins in the file */
+    const void *base;     /* of the allocation, in the process that shares */
+    uint64_t nbytes;      /* of the allocation */
+    unsigned char bytes[64]; /* what else it takes to open it */
+} arrowdev_shared;
 
 /* --- the table ----------------------------------------------------------- */
 
@@ -253,6 +270,38 @@ typedef struct arrowdev_backend {
      * such as EXT_DEV, whose producers do not agree on what an event is.
      * Default: yes. */
     int32_t (*event_is_known)(void *self, const void *sync_event);
+
+    /* --- other processes ---- */
+
+    /* These six belong together. Without them ad.share() is refused. */
+
+    /* What names the device in all processes of this machine. */
+    int (*device_uuid)(void *self, int64_t id, unsigned char uuid[16],
+                       arrowdev_error *error);
+    /* Name the allocation in which `data` lies. out->file is -1 before, and
+     * arrowdev closes the descriptor. ARROWDEV_REFUSED for memory that no other
+     * process can open. */
+    int (*memory_export)(void *self, void *device, const void *data,
+                         arrowdev_shared *out, arrowdev_error *error);
+    /* Open what another process has named. *out is where it begins here. The
+     * descriptor stays arrowdev's, here and below. The other process keeps the
+     * memory until it is closed. */
+    int (*memory_open)(void *self, void *device, const arrowdev_shared *memory,
+                       void **out, arrowdev_error *error);
+    /* No work uses it. */
+    void (*memory_close)(void *self, void *device,
+                         const arrowdev_shared *memory, void *data);
+    /* Name an event behind the work that is now on the stream. *sync_event is
+     * NULL before, and may stay so. Otherwise event_destroy gets it once no
+     * process waits for it. */
+    int (*event_export)(void *self, void *device, void *stream,
+                        void **sync_event, arrowdev_shared *out,
+                        arrowdev_error *error);
+    /* Open what another process has named. The event is used like one of
+     * another library until event_destroy gets it. If the other process ends
+     * before its work is done, a wait fails. */
+    int (*event_open)(void *self, void *device, const arrowdev_shared *event,
+                      void **sync_event, arrowdev_error *error);
 } arrowdev_backend;
 
 #ifdef __cplusplus

@@ -6,7 +6,8 @@ import os
 import sys
 from typing import NamedTuple
 
-from arrowdev import DeviceError, _trace
+from arrowdev import DeviceError, DeviceType, _trace
+from arrowdev._core import _offer_backend
 from arrowdev.testing import _device
 from arrowdev.testing._engine import (
     KINDS,
@@ -73,6 +74,7 @@ class SoftwareDevice:
         if SoftwareDevice._current is not None:
             raise RuntimeError("there is a software device already; devices=n makes more of them")
         _device.start(self.n_devices)
+        _offer_backend(_device.backend(), DeviceType.EXT_DEV)
         SoftwareDevice._current = self
         self._process = os.getpid()
         try:

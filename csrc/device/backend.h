@@ -474,12 +474,11 @@ ad_device_of_runtime(ad_device device)
  * streams and events are the parent's then, and are dropped without a call. */
 bool ad_backend_is_forked(int32_t device_type);
 
-/* Add a backend that is not in backends.def. It stays for the life of the
- * process, and `source` must, too. Registered once more, a backend whose
- * runtime was missing is tried again by the next ad_backend_open. Fails with
- * AD_ERR_EXCHANGE, reason "runtime", where another backend has one of its
- * device types. Until then memory of these types is carried, as that of a type
- * without a backend. */
+/* Add a backend that is not in backends.def (device/foreign.c). It stays for
+ * the life of the process, and `source` must, too. Fails with AD_ERR_EXCHANGE,
+ * reason "runtime", where another backend has one of its device types. Until
+ * then memory of these types is carried, as that of a type without a
+ * backend. */
 AD_MUST_CHECK ad_status ad_backend_register(const struct ad_backend *source,
                                             ad_error *err);
 

@@ -490,6 +490,9 @@ foreign_launch(ad_context context, ad_stream stream, const ad_launch *launch,
         .bit_offset = launch->bit_offset,
         .length = launch->length,
         .n_items = launch->n_items,
+        .source_size = ad_launch_source_size(launch),
+        .values_size = ad_launch_values_size(launch),
+        .target_size = ad_launch_target_size(launch),
         .run = run_launch,
         .reserved = {launch->kernel},
     };
@@ -685,6 +688,103 @@ done_event_synchronize(ad_context context, ad_event event, ad_error *err)
     return AD_OK;
 }
 
+/* --- other processes ----------------------------------------------------- */
+
+static ad_status
+device_uuid(const foreign *self, int64_t id, unsigned char out[AD_UUID_SIZE],
+            ad_error *err)
+{
+    arrowdev_error error;
+    return CALL(self, device_at(self, id), "share", device_uuid, id, out);
+}
+
+static ad_status
+foreign_memory_export(ad_context context, const void *pointer,
+                      ad_ipc_memory *out, ad_error *err)
+{
+    ENTER(context);
+    arrowdev_shared made = {.file = -1};
+    AD_RETURN_IF_ERR(CALL(self, context.device, "share", memory_export,
+                          device->handle, pointer, &made));
+    *out = (ad_ipc_memory){
+        .kind = made.file >= 0 ? AD_IPC_FILE : AD_IPC_LEGACY,
+        .file = made.file,
+        .file_offset = made.file_offset,
+        .base = made.base,
+        .nbytes = made.nbytes,
+    };
+    memcpy(out->bytes, made.bytes, sizeof(made.bytes));
+    return AD_OK;
+}
+
+_Static_assert(AD_IPC_BYTES == sizeof(((arrowdev_shared *)0)->bytes),
+               "the bytes are copied");
+
+static arrowdev_shared
+shared_memory(const ad_ipc_memory *memory)
+{
+    arrowdev_shared result = {
+        .file = memory->file,
+        .file_offset = memory->file_offset,
+        .base = memory->base,
+        .nbytes = memory->nbytes,
+    };
+    memcpy(result.bytes, memory->bytes, sizeof(result.bytes));
+    return result;
+}
+
+static ad_status
+foreign_memory_open(ad_context context, const ad_ipc_memory *memory,
+                    void **out, ad_error *err)
+{
+    ENTER(context);
+    const arrowdev_shared given = shared_memory(memory);
+    *out = NULL;
+    AD_RETURN_IF_ERR(CALL(self, context.device, "share", memory_open,
+                          device->handle, &given, out));
+    return require_made(self, context.device, "memory_open", *out, err);
+}
+
+static void
+foreign_memory_close(ad_context context, const ad_ipc_memory *memory,
+                     void *data)
+{
+    const foreign *self = backend_of(context.device.type);
+    const foreign_device *device = context.handle;
+    const arrowdev_shared given = shared_memory(memory);
+    self->table.memory_close(self->table.self, device->handle, &given, data);
+}
+
+static ad_status
+foreign_event_export(ad_context context, ad_stream stream, ad_event *event,
+                     ad_ipc_event *out, ad_error *err)
+{
+    ENTER(context);
+    arrowdev_shared made = {.file = -1};
+    void *sync_event = NULL;
+    AD_RETURN_IF_ERR(CALL(self, context.device, "share", event_export,
+                          device->handle, (void *)stream.handle, &sync_event,
+                          &made));
+    event->handle = sync_event;
+    out->file = made.file;
+    memcpy(out->bytes, made.bytes, sizeof(made.bytes));
+    return AD_OK;
+}
+
+static ad_status
+foreign_event_open(ad_context context, const ad_ipc_event *event,
+                   ad_event *out, ad_error *err)
+{
+    ENTER(context);
+    arrowdev_shared given = {.file = event->file};
+    memcpy(given.bytes, event->bytes, sizeof(given.bytes));
+    void *sync_event = NULL;
+    AD_RETURN_IF_ERR(CALL(self, context.device, "share", event_open,
+                          device->handle, &given, &sync_event));
+    out->handle = sync_event;
+    return require_made(self, context.device, "event_open", sync_event, err);
+}
+
 /* --- slots that do not say which backend is meant ------------------------- */
 
 /* The types that no backend of arrowdev's own serves. */
@@ -716,6 +816,11 @@ done_event_synchronize(ad_context context, ad_event event, ad_error *err)
     static bool claims_event_##type(const void *sync_event)                   \
     {                                                                         \
         return claims_event(backend_of(type), sync_event);                    \
+    }                                                                         \
+    static ad_status device_uuid_##type(                                      \
+        int64_t id, unsigned char out[AD_UUID_SIZE], ad_error *err)           \
+    {                                                                         \
+        return device_uuid(backend_of(type), id, out, err);                   \
     }
 TYPES(DEFINE)
 
@@ -732,6 +837,7 @@ claims_done_event(const void *sync_event)
         .count = count_##type,                                                \
         .device_name = device_name_##type,                                    \
         .claims_event = claims_event_##type,                                  \
+        .device_uuid = device_uuid_##type,                                    \
     },
 static const struct ad_backend of_type[AD_N_DEVICE_TYPES] = {TYPES(SLOTS_OF)};
 _Static_assert(AD_N_DEVICE_TYPES == 32, "TYPES lists each type up to 31");
@@ -741,8 +847,8 @@ _Static_assert(AD_N_DEVICE_TYPES == 32, "TYPES lists each type up to 31");
 /* The end of version 1; a greater size than the second one is no size of a
  * struct. */
 #define MIN_TABLE                                                             \
-    (offsetof(arrowdev_backend, event_is_known) +                             \
-     sizeof(((arrowdev_backend *)NULL)->event_is_known))
+    (offsetof(arrowdev_backend, event_open) +                                 \
+     sizeof(((arrowdev_backend *)NULL)->event_open))
 #define MAX_TABLE 4096
 
 static ad_status
@@ -838,6 +944,10 @@ check_table(const arrowdev_backend *table, ad_error *err)
         MEMBER(event_record),  MEMBER(event_query),    MEMBER(event_destroy),
         MEMBER(synchronize),
     };
+    const member sharing[] = {
+        MEMBER(device_uuid),  MEMBER(memory_export), MEMBER(memory_open),
+        MEMBER(memory_close), MEMBER(event_export),  MEMBER(event_open),
+    };
     const uint32_t known = 2 * ARROWDEV_CAP_RUNS_ON_HOST - 1;
     if (!is_word(table->name)) {
         return fail_table(
@@ -857,7 +967,10 @@ check_table(const arrowdev_backend *table, ad_error *err)
     }
     AD_RETURN_IF_ERR(check_together(table, memory,
                                     sizeof(memory) / sizeof(memory[0]), err));
-    return check_together(table, order, sizeof(order) / sizeof(order[0]), err);
+    AD_RETURN_IF_ERR(
+        check_together(table, order, sizeof(order) / sizeof(order[0]), err));
+    return check_together(table, sharing, sizeof(sharing) / sizeof(sharing[0]),
+                          err);
 }
 
 static uint32_t
@@ -909,6 +1022,16 @@ fill_done_streams(struct ad_backend *backend)
     backend->event_synchronize = done_event_synchronize;
 }
 
+static void
+fill_sharing(struct ad_backend *backend)
+{
+    backend->memory_export = foreign_memory_export;
+    backend->memory_open = foreign_memory_open;
+    backend->memory_close = foreign_memory_close;
+    backend->event_export = foreign_event_export;
+    backend->event_open = foreign_event_open;
+}
+
 /* The backend of a table that was checked. */
 static foreign *
 make(int32_t device_type, const arrowdev_backend *table,
@@ -946,6 +1069,11 @@ make(int32_t device_type, const arrowdev_backend *table,
         fill_streams(backend);
     } else {
         fill_done_streams(backend);
+    }
+    if (table->memory_export != NULL) {
+        fill_sharing(backend);
+    } else {
+        backend->device_uuid = NULL;
     }
     return self;
 }

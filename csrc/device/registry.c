@@ -274,7 +274,6 @@ typedef struct entry {
     atomic_int state;
     bool has_events;
     bool was_called; /* `load` of a table of others: see after_fork() */
-    const struct ad_backend *source;
     struct ad_backend backend;  /* with its defaults filled in */
     struct ad_backend untraced; /* the same without device/traced.c */
     ad_mutex lock;              /* held while loading */
@@ -326,7 +325,6 @@ add_entry(const struct ad_backend *source)
     size_t i = atomic_load(&n_entries);
     entry *e = &entries[i];
     e->has_events = source->event_record != NULL;
-    e->source = source;
     e->backend = *source;
     fill_slots(&e->backend);
     e->untraced = e->backend;
@@ -446,16 +444,10 @@ find_taken(const struct ad_backend *source)
 ad_status
 ad_backend_register(const struct ad_backend *source, ad_error *err)
 {
-    const int32_t main_type = source->device_types[0];
-    int32_t taken = 0;
     build_once(); /* not with the lock */
     ad_mutex_lock(&adding);
-    const entry *known = find_known(main_type);
-    bool is_new = known == NULL || known->source != source;
-    if (is_new) {
-        taken = find_taken(source);
-    }
-    if (is_new && taken == 0) {
+    const int32_t taken = find_taken(source);
+    if (taken == 0) {
         add_entry(source);
     }
     ad_mutex_unlock(&adding);
@@ -471,7 +463,6 @@ ad_backend_register(const struct ad_backend *source, ad_error *err)
             other != NULL ? "its backend is" : "there is no such type",
             other != NULL ? other->backend.name : "in this version");
     }
-    ad_backend_retry(main_type);
     return AD_OK;
 }
 

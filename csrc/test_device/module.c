@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../arrowdev/include/arrowdev.h"
 #include "abi/arrow_c.h"
 #include "async/async_stream.h"
 #include "order/deferred_release.h"
@@ -21,6 +22,13 @@ raise_code(const char *call, int code)
     (void)ad_software_fail(&err, -1, call, code);
     err.has_device = false;
     return ad_testing_raise(&err);
+}
+
+/* backend(): the capsule for register_backend(). */
+PyObject *
+ad_testing_backend(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return ArrowDev_BackendCapsule(ARROW_DEVICE_EXT_DEV, &ad_software_table);
 }
 
 PyObject *

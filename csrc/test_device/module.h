@@ -17,6 +17,7 @@
 #include "support/compat.h"
 
 #define AD_TESTING_FUNCTIONS(X)                                               \
+    X(backend, METH_NOARGS)                                                   \
     X(start, METH_VARARGS)                                                    \
     X(call, METH_VARARGS)                                                     \
     X(write, METH_VARARGS)                                                    \

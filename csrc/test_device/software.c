@@ -14,15 +14,15 @@
 #include "device/backend.h"
 #include "test_device/engine.h"
 
-/* The slot's name, taken from the function's name. */
+/* The name of the call, taken from the function's name. */
 #define SLOT (&__func__[sizeof("software_") - 1])
 
-/* Every slot begins with this, so that each can be made to fail. */
-#define ENTER(device)                                                         \
+/* Every function begins with this, so that each can be made to fail. */
+#define ENTER()                                                               \
     do {                                                                      \
         int code_ = ad_engine_enter(SLOT);                                    \
         if (code_ != 0) {                                                     \
-            return ad_software_fail(err, device, SLOT, code_);                \
+            return result(error, SLOT, code_);                                \
         }                                                                     \
     } while (0)
 
@@ -79,149 +79,145 @@ ad_software_fail(ad_error *err, int64_t device, const char *call, int code)
                           is_known(code) ? hints[code] : NULL);
 }
 
-static ad_status
-result(ad_error *err, ad_context context, const char *call, int code)
+static int
+result(arrowdev_error *error, const char *call, int code)
 {
-    return code == AD_ENGINE_OK
-               ? AD_OK
-               : ad_software_fail(err, context.device.id, call, code);
+    if (code == AD_ENGINE_OK) {
+        return ARROWDEV_OK;
+    }
+    snprintf(error->call, sizeof(error->call), "%s", call);
+    snprintf(error->text, sizeof(error->text), "%s",
+             ad_software_error_name(code));
+    if (code == AD_ENGINE_OUT_OF_MEMORY) {
+        return ARROWDEV_NO_MEMORY;
+    }
+    error->code = code;
+    snprintf(error->hint, sizeof(error->hint), "%s",
+             is_known(code) && hints[code] != NULL ? hints[code] : "");
+    return ARROWDEV_FAILED;
 }
 
 /* By errno. */
-static ad_status
-fail_descriptor(ad_device device, ad_error *err)
+static int
+refuse_descriptor(arrowdev_error *error)
 {
-    return ad_fail_on(
-        err, device, "share",
-        "release some of what was shared or attached, or raise "
-        "the limit (ulimit -n)",
-        "a file descriptor of the software device cannot be had: "
-        "%s",
-        strerror(errno));
+    snprintf(error->text, sizeof(error->text),
+             "a file descriptor of the software device cannot be had: %s",
+             strerror(errno));
+    snprintf(error->hint, sizeof(error->hint),
+             "release some of what was shared or attached, or raise the limit "
+             "(ulimit -n)");
+    return ARROWDEV_REFUSED;
 }
 
 /* --- the runtime --------------------------------------------------------- */
 
-static ad_status
-software_load(ad_error *err)
+/* open_device is left out, so a device is its number. */
+static int
+number(void *device)
+{
+    return (int)(intptr_t)device;
+}
+
+static int
+software_load(void *self, arrowdev_error *error)
 {
     if (ad_engine_is_forked()) {
-        return ad_fail(err, AD_ERR_EXCHANGE, "runtime",
-                       hints[AD_ENGINE_FORKED],
-                       "the software devices were started before this process "
-                       "was forked, and cannot be used in it");
+        snprintf(error->text, sizeof(error->text),
+                 "the software devices were started before this process was "
+                 "forked, and cannot be used in it");
+        snprintf(error->hint, sizeof(error->hint), "%s",
+                 hints[AD_ENGINE_FORKED]);
+        return ARROWDEV_REFUSED;
     }
-    return AD_OK;
+    return ARROWDEV_OK;
 }
 
-static ad_status
-software_describe(char *buffer, size_t size, ad_error *err)
+static int
+software_describe(void *self, char *buffer, size_t size, arrowdev_error *error)
 {
-    ENTER(-1);
+    ENTER();
     snprintf(buffer, size, "the software device of arrowdev.testing");
-    return AD_OK;
+    return ARROWDEV_OK;
 }
 
-static ad_status
-software_count(int64_t *out, ad_error *err)
+static int
+software_device_count(void *self, int64_t *out, arrowdev_error *error)
 {
-    ENTER(-1);
+    ENTER();
     *out = atomic_load(&n_shown);
-    return AD_OK;
+    return ARROWDEV_OK;
 }
 
-static ad_status
-software_device_name(int64_t id, char *buffer, size_t size, ad_error *err)
+static int
+software_device_name(void *self, int64_t id, char *buffer, size_t size,
+                     arrowdev_error *error)
 {
-    ENTER(id);
+    ENTER();
     snprintf(buffer, size, "software device %lld", (long long)id);
-    return AD_OK;
+    return ARROWDEV_OK;
 }
 
-static ad_status
-software_primary_context(ad_device device, ad_context *out, ad_error *err)
+static int
+software_synchronize(void *self, void *device, arrowdev_error *error)
 {
-    ENTER(device.id);
-    if (device.id < 0 || device.id >= ad_engine_n_devices()) {
-        return ad_fail_on(
-            err, device, "device", "ad.devices() lists the existing ones",
-            "there is no software device %lld: there are %d of them",
-            (long long)device.id, ad_engine_n_devices());
-    }
-    *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, device.id}};
-    return AD_OK;
-}
-
-static ad_status
-software_synchronize(ad_context context, ad_error *err)
-{
-    ENTER(context.device.id);
-    return result(err, context, SLOT,
-                  ad_engine_synchronize((int)context.device.id, NULL, -1));
+    ENTER();
+    return result(error, SLOT,
+                  ad_engine_synchronize(number(device), NULL, -1));
 }
 
 /* --- memory -------------------------------------------------------------- */
 
-static ad_status
-software_classify(const void *pointer, ad_context hint, ad_memory_info *out,
-                  ad_error *err)
+static int
+software_memory_info(void *self, const void *data, arrowdev_memory_info *out,
+                     arrowdev_error *error)
 {
-    static const ad_memory_kind kinds[] = {
-        [AD_ENGINE_DEVICE] = AD_MEMORY_DEVICE,
-        [AD_ENGINE_PINNED] = AD_MEMORY_PINNED,
-        [AD_ENGINE_MANAGED] = AD_MEMORY_MANAGED,
-        [AD_ENGINE_REGISTERED] = AD_MEMORY_PINNED,
-    };
-    ENTER(hint.device.id);
+    ENTER();
     ad_engine_allocation found;
-    if (!ad_engine_find(pointer, &found)) {
-        *out =
-            (ad_memory_info){.kind = AD_MEMORY_UNREGISTERED, .context = hint};
-        return AD_OK;
+    *out = (arrowdev_memory_info){.is_known = ad_engine_find(data, &found)};
+    if (out->is_known) {
+        out->device_id = found.device;
+        out->host_accessible = found.kind != AD_ENGINE_DEVICE;
     }
-    *out = (ad_memory_info){
-        .kind = kinds[found.kind],
-        .context = {.device = {ARROW_DEVICE_EXT_DEV, found.device}},
-        .host_accessible = found.kind != AD_ENGINE_DEVICE,
-    };
-    return AD_OK;
+    return ARROWDEV_OK;
 }
 
 /* New memory has no earlier use to wait for on the stream. */
-static ad_status
-software_allocate(ad_context context, ad_stream stream, size_t nbytes,
-                  void **out, ad_error *err)
+static int
+software_allocate(void *self, void *device, void *stream, size_t nbytes,
+                  void **out, arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    return result(err, context, SLOT,
-                  ad_engine_allocate((int)context.device.id, nbytes,
-                                     AD_ENGINE_DEVICE, &ad_software_tag, out));
+    ENTER();
+    return result(error, SLOT,
+                  ad_engine_allocate(number(device), nbytes, AD_ENGINE_DEVICE,
+                                     &ad_software_tag, out));
 }
 
 /* Calls that cannot fail are only logged. */
 static void
-software_deallocate(ad_context context, ad_stream stream, void *data,
+software_deallocate(void *self, void *device, void *stream, void *data,
                     size_t nbytes)
 {
     (void)ad_engine_enter(SLOT);
     /* Pending work detects the free when it runs. */
-    ad_engine_free_after(stream.handle, data);
+    ad_engine_free_after((uintptr_t)stream, data);
 }
 
 static char *
-address_of(const ad_span *span)
+address_of(const arrowdev_span *span)
 {
     return (char *)((uintptr_t)span->data + span->offset); /* NULL, too */
 }
 
-static ad_status
-software_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
-              ad_error *err)
+/* In, out, and on the devices. */
+static int
+software_copy(void *self, void *device, void *stream,
+              const arrowdev_copy *copy, arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    return result(err, context, SLOT,
+    ENTER();
+    return result(error, SLOT,
                   ad_engine_copy_for_arrowdev(
-                      stream.handle, address_of(&copy->target),
+                      (uintptr_t)stream, address_of(&copy->target),
                       copy->target_pitch, address_of(&copy->source),
                       copy->source_pitch, copy->width, copy->height));
 }
@@ -229,18 +225,18 @@ software_copy(ad_context context, ad_stream stream, const ad_block_copy *copy,
 static int
 run_launch(void *arg)
 {
-    ad_launch *launch = arg;
+    arrowdev_launch *launch = arg;
     int status = AD_ENGINE_ILLEGAL_ADDRESS;
     if (ad_engine_may_touch(address_of(&launch->source),
-                            ad_launch_source_size(launch)) &&
+                            launch->source_size) &&
         ad_engine_may_touch(address_of(&launch->values),
-                            ad_launch_values_size(launch)) &&
+                            launch->values_size) &&
         ad_engine_may_touch(address_of(&launch->target),
-                            ad_launch_target_size(launch))) {
+                            launch->target_size)) {
         launch->source.data = ad_engine_inside(launch->source.data);
         launch->values.data = ad_engine_inside(launch->values.data);
         launch->target.data = ad_engine_inside(launch->target.data);
-        ad_kernel_run_on_host(launch);
+        launch->run(launch);
         status = AD_ENGINE_OK;
     }
     free(launch);
@@ -269,7 +265,7 @@ read_of(const char *first, int64_t step, int64_t n, int64_t size)
  * one whose last row has fewer, is left out: no byte between its elements may
  * count as read. */
 static size_t
-uses_of_gather(const ad_launch *launch, ad_engine_use *out)
+uses_of_gather(const arrowdev_launch *launch, ad_engine_use *out)
 {
     const int64_t *p = launch->numbers;
     const char *data = address_of(&launch->source);
@@ -289,7 +285,7 @@ uses_of_gather(const ad_launch *launch, ad_engine_use *out)
 }
 
 static ad_engine_use
-use_of(ad_engine_access access, const ad_span *span, size_t nbytes,
+use_of(ad_engine_access access, const arrowdev_span *span, size_t nbytes,
        int64_t begin)
 {
     nbytes -= nbytes > 0 ? (size_t)begin : 0;
@@ -301,209 +297,207 @@ use_of(ad_engine_access access, const ad_span *span, size_t nbytes,
                            .height = 1};
 }
 
+static bool
+runs(const arrowdev_launch *launch, const char *kernel)
+{
+    return strcmp(launch->kernel, kernel) == 0;
+}
+
 /* Bitmaps begin with the byte of the first bit. */
 static size_t
-uses_of_launch(const ad_launch *launch, ad_engine_use *out)
+uses_of_launch(const arrowdev_launch *launch, ad_engine_use *out)
 {
-    ad_kernel kernel = launch->kernel;
     bool has_bits =
-        kernel == AD_KERNEL_UNPACK_BITS || kernel == AD_KERNEL_COUNT_BITS ||
-        kernel == AD_KERNEL_COPY_BITS || kernel == AD_KERNEL_FILL_NULLS;
+        runs(launch, "ad_unpack_bits") || runs(launch, "ad_count_bits") ||
+        runs(launch, "ad_copy_bits") || runs(launch, "ad_fill_nulls");
     int64_t first = launch->bit_offset / 8;
-    int64_t first_target = kernel == AD_KERNEL_PACK_BITS ? first
-                           : kernel == AD_KERNEL_COPY_BITS
+    int64_t first_target = runs(launch, "ad_pack_bits") ? first
+                           : runs(launch, "ad_copy_bits")
                                ? launch->numbers[0] / 8
                                : 0;
     size_t n = 0;
-    if (kernel == AD_KERNEL_GATHER) {
+    if (runs(launch, "ad_gather")) {
         n = uses_of_gather(launch, out);
     } else if (launch->source.data != NULL) {
-        out[n++] = use_of(AD_ENGINE_READ, &launch->source,
-                          ad_launch_source_size(launch), has_bits ? first : 0);
+        out[n++] = use_of(AD_ENGINE_READ, &launch->source, launch->source_size,
+                          has_bits ? first : 0);
     }
-    out[n++] = use_of(AD_ENGINE_READ, &launch->values,
-                      ad_launch_values_size(launch), 0);
-    out[n++] = use_of(AD_ENGINE_WRITE, &launch->target,
-                      ad_launch_target_size(launch), first_target);
+    out[n++] = use_of(AD_ENGINE_READ, &launch->values, launch->values_size, 0);
+    out[n++] = use_of(AD_ENGINE_WRITE, &launch->target, launch->target_size,
+                      first_target);
     return n;
 }
 
-static ad_status
-software_launch(ad_context context, ad_stream stream, const ad_launch *launch,
-                ad_error *err)
+static int
+software_launch(void *self, void *device, void *stream,
+                const arrowdev_launch *launch, arrowdev_error *error)
 {
     ad_engine_use uses[MAX_STRIPS + 2];
-    ENTER(context.device.id);
-    ad_launch *own = malloc(sizeof(*own));
+    ENTER();
+    arrowdev_launch *own = malloc(sizeof(*own));
     if (own == NULL) {
-        return ad_fail_memory(err, sizeof(*own));
+        return ARROWDEV_NO_MEMORY;
     }
     *own = *launch;
-    int code = ad_engine_enqueue_use(stream.handle, run_launch, own, uses,
+    int code = ad_engine_enqueue_use((uintptr_t)stream, run_launch, own, uses,
                                      uses_of_launch(launch, uses));
     if (code != AD_ENGINE_OK) {
         free(own);
     }
-    return result(err, context, SLOT, code);
+    return result(error, SLOT, code);
 }
 
 /* --- streams ------------------------------------------------------------- */
 
-static ad_status
-software_stream_context(ad_stream stream, ad_context hint, ad_context *out,
-                        ad_error *err)
+/* No other queue ever gets the handle. */
+static int
+software_stream_identity(void *self, void *stream, int64_t *device_id,
+                         uint64_t *id, arrowdev_error *error)
 {
-    ENTER(hint.device.id);
+    ENTER();
     ad_engine_queue queue;
-    int code = ad_engine_queue_get(stream.handle, &queue);
-    if (code != AD_ENGINE_OK) {
-        return ad_software_fail(err, hint.device.id, SLOT, code);
+    int code = ad_engine_queue_get((uintptr_t)stream, &queue);
+    if (code == AD_ENGINE_OK) {
+        *device_id = queue.device;
     }
-    if (hint.device.id >= 0 && hint.device.id != queue.device) {
-        return ad_fail_on(
-            err, hint.device, "stream",
-            "pass a queue of the device that the data are on",
-            "a queue of ext_dev:%d was given for data on ext_dev:%lld",
-            queue.device, (long long)hint.device.id);
-    }
-    *out = (ad_context){.device = {ARROW_DEVICE_EXT_DEV, queue.device}};
-    return AD_OK;
+    return result(error, SLOT, code);
 }
 
-static ad_status
-software_stream_create(ad_context context, ad_stream *out, ad_error *err)
+static int
+software_stream_create(void *self, void *device, void **stream,
+                       arrowdev_error *error)
 {
-    ENTER(context.device.id);
+    ENTER();
     uint64_t queue = 0;
-    int code = ad_engine_queue_create((int)context.device.id, &ad_software_tag,
-                                      NULL, &queue);
-    out->handle = (uintptr_t)queue;
-    return result(err, context, SLOT, code);
+    int code =
+        ad_engine_queue_create(number(device), &ad_software_tag, NULL, &queue);
+    *stream = (void *)(uintptr_t)queue;
+    return result(error, SLOT, code);
 }
 
 static void
-software_stream_destroy(ad_context context, ad_stream stream)
+software_stream_destroy(void *self, void *device, void *stream)
 {
     (void)ad_engine_enter(SLOT);
-    (void)ad_engine_queue_destroy(stream.handle);
+    (void)ad_engine_queue_destroy((uintptr_t)stream);
 }
 
-static ad_status
-software_stream_wait(ad_context context, ad_stream stream, ad_event event,
-                     ad_error *err)
+static int
+software_stream_wait(void *self, void *device, void *stream,
+                     const arrowdev_event *event, arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    return result(
-        err, context, SLOT,
-        ad_engine_queue_wait(stream.handle, ad_engine_event_at(event.handle)));
+    ENTER();
+    return result(error, SLOT,
+                  ad_engine_queue_wait((uintptr_t)stream,
+                                       ad_engine_event_at(event->sync_event)));
 }
 
 /* --- events -------------------------------------------------------------- */
 
-static ad_status
-software_event_record(ad_context context, ad_stream stream, ad_event *event,
-                      ad_error *err)
+static int
+software_event_record(void *self, void *device, void *stream,
+                      void **sync_event, arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    uint64_t handle = ad_engine_event_at(event->handle);
-    const uint64_t *address = event->handle;
+    ENTER();
+    uint64_t handle = ad_engine_event_at(*sync_event);
+    const uint64_t *address = *sync_event;
     int code = AD_ENGINE_OK;
     if (address == NULL) {
-        code = ad_engine_event_create((int)context.device.id, &ad_software_tag,
-                                      NULL, &handle);
+        code = ad_engine_event_create(number(device), &ad_software_tag, NULL,
+                                      &handle);
         if (code == AD_ENGINE_OK) {
             code = ad_engine_event_address(handle, &address);
         }
     }
     if (code == AD_ENGINE_OK) {
-        code = ad_engine_event_record(handle, stream.handle);
+        code = ad_engine_event_record(handle, (uintptr_t)stream);
     }
     if (code == AD_ENGINE_OK) {
-        event->handle = (void *)address;
-    } else if (event->handle == NULL) {
+        *sync_event = (void *)address;
+    } else if (*sync_event == NULL) {
         (void)ad_engine_event_destroy(handle);
     }
-    return result(err, context, SLOT, code);
+    return result(error, SLOT, code);
 }
 
-static ad_status
-software_event_query(ad_context context, ad_event event, bool *out,
-                     ad_error *err)
+static int
+software_event_query(void *self, const arrowdev_event *event, int32_t *is_done,
+                     arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    int code = ad_engine_event_query_late(ad_engine_event_at(event.handle));
-    *out = code == AD_ENGINE_OK;
-    return code == AD_ENGINE_NOT_READY ? AD_OK
-                                       : result(err, context, SLOT, code);
+    ENTER();
+    int code =
+        ad_engine_event_query_late(ad_engine_event_at(event->sync_event));
+    *is_done = code == AD_ENGINE_OK;
+    return code == AD_ENGINE_NOT_READY ? ARROWDEV_OK
+                                       : result(error, SLOT, code);
 }
 
-static ad_status
-software_event_synchronize(ad_context context, ad_event event, ad_error *err)
+static int
+software_event_wait(void *self, const arrowdev_event *event,
+                    arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    return result(
-        err, context, SLOT,
-        ad_engine_event_synchronize(ad_engine_event_at(event.handle), -1));
+    ENTER();
+    return result(error, SLOT,
+                  ad_engine_event_synchronize(
+                      ad_engine_event_at(event->sync_event), -1));
 }
 
 static void
-software_event_destroy(ad_context context, ad_event event)
+software_event_destroy(void *self, const arrowdev_event *event)
 {
     (void)ad_engine_enter(SLOT);
-    (void)ad_engine_event_destroy(ad_engine_event_at(event.handle));
+    (void)ad_engine_event_destroy(ad_engine_event_at(event->sync_event));
 }
 
-static bool
-software_claims_event(const void *sync_event)
+static int32_t
+software_event_is_known(void *self, const void *sync_event)
 {
     return ad_engine_event_at(sync_event) != 0;
 }
 
 /* --- other processes ----------------------------------------------------- */
 
-static ad_status
-software_device_uuid(int64_t id, unsigned char out[AD_UUID_SIZE],
-                     ad_error *err)
+static int
+software_device_uuid(void *self, int64_t id, unsigned char uuid[16],
+                     arrowdev_error *error)
 {
-    ENTER(id);
-    memset(out, 0, AD_UUID_SIZE);
-    snprintf((char *)out, AD_UUID_SIZE, "software %d", (int)id);
-    return AD_OK;
+    ENTER();
+    memset(uuid, 0, 16);
+    snprintf((char *)uuid, 16, "software %d", (int)id);
+    return ARROWDEV_OK;
 }
 
 /* The file is that of all device memory. */
-static ad_status
-software_memory_export(ad_context context, const void *pointer,
-                       ad_ipc_memory *out, ad_error *err)
+static int
+software_memory_export(void *self, void *device, const void *data,
+                       arrowdev_shared *out, arrowdev_error *error)
 {
-    ENTER(context.device.id);
+    ENTER();
     ad_engine_allocation found;
     int file;
-    int code =
-        ad_engine_memory_file(pointer, &file, &out->file_offset, &found);
+    int code = ad_engine_memory_file(data, &file, &out->file_offset, &found);
     if (code != AD_ENGINE_OK) {
-        return ad_software_fail(err, context.device.id, SLOT, code);
+        return result(error, SLOT, code);
     }
-    out->kind = AD_IPC_FILE;
     out->base = found.base;
     out->nbytes = found.nbytes;
     out->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
-    return out->file >= 0 ? AD_OK : fail_descriptor(context.device, err);
+    return out->file >= 0 ? ARROWDEV_OK : refuse_descriptor(error);
 }
 
-static ad_status
-software_memory_open(ad_context context, const ad_ipc_memory *memory,
-                     void **out, ad_error *err)
+static int
+software_memory_open(void *self, void *device, const arrowdev_shared *memory,
+                     void **out, arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    return result(err, context, SLOT,
-                  ad_engine_map((int)context.device.id, memory->file,
+    ENTER();
+    return result(error, SLOT,
+                  ad_engine_map(number(device), memory->file,
                                 memory->file_offset, memory->nbytes,
                                 AD_ENGINE_DEVICE, &ad_software_tag, out));
 }
 
 static void
-software_memory_close(ad_context context, const ad_ipc_memory *memory,
+software_memory_close(void *self, void *device, const arrowdev_shared *memory,
                       void *data)
 {
     (void)ad_engine_enter(SLOT);
@@ -522,25 +516,25 @@ run_signal(void *end)
     return AD_ENGINE_OK;
 }
 
-static ad_status
-software_event_export(ad_context context, ad_stream stream, ad_event *event,
-                      ad_ipc_event *out, ad_error *err)
+static int
+software_event_export(void *self, void *device, void *stream,
+                      void **sync_event, arrowdev_shared *out,
+                      arrowdev_error *error)
 {
     int ends[2];
-    ENTER(context.device.id);
+    ENTER();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-        return fail_descriptor(context.device, err);
+        return refuse_descriptor(error);
     }
-    int code = ad_engine_enqueue(stream.handle, run_signal,
+    int code = ad_engine_enqueue((uintptr_t)stream, run_signal,
                                  (void *)(intptr_t)ends[1]);
     if (code != AD_ENGINE_OK) {
         close(ends[0]);
         close(ends[1]);
-        return ad_software_fail(err, context.device.id, SLOT, code);
+        return result(error, SLOT, code);
     }
-    event->handle = NULL;
-    *out = (ad_ipc_event){.file = ends[0]};
-    return AD_OK;
+    out->file = ends[0];
+    return ARROWDEV_OK;
 }
 
 static int
@@ -559,7 +553,7 @@ run_wait(void *end)
 /* An event of this process behind work that waits for the socket, on a queue of
  * its own. */
 static int
-open_event(int device, int file, ad_event *out)
+open_event(int device, int file, void **out)
 {
     uint64_t queue, event;
     const uint64_t *address;
@@ -583,7 +577,7 @@ open_event(int device, int file, ad_event *out)
             code = ad_engine_event_address(event, &address);
         }
         if (code == AD_ENGINE_OK) {
-            out->handle = (void *)address;
+            *out = (void *)address;
         } else {
             (void)ad_engine_event_destroy(event);
         }
@@ -592,46 +586,49 @@ open_event(int device, int file, ad_event *out)
     return code;
 }
 
-static ad_status
-software_event_open(ad_context context, const ad_ipc_event *event,
-                    ad_event *out, ad_error *err)
+static int
+software_event_open(void *self, void *device, const arrowdev_shared *event,
+                    void **sync_event, arrowdev_error *error)
 {
-    ENTER(context.device.id);
-    return result(err, context, SLOT,
-                  open_event((int)context.device.id, event->file, out));
+    ENTER();
+    return result(error, SLOT,
+                  open_event(number(device), event->file, sync_event));
 }
 
-/* The slots that are logged. */
+/* The functions that are logged; "copy" is those of three members. */
 /* clang-format off */
-#define SLOTS(X)                                                              \
-    X(describe) X(count) X(device_name) X(primary_context) X(synchronize)     \
-    X(classify) X(allocate) X(deallocate) X(copy) X(launch)                   \
-    X(stream_context) X(stream_create) X(stream_destroy) X(stream_wait)       \
-    X(event_record) X(event_query) X(event_synchronize) X(event_destroy)      \
+#define CALLS(X)                                                              \
+    X(describe) X(device_count) X(device_name) X(synchronize)                 \
+    X(memory_info) X(allocate) X(deallocate) X(launch)                        \
+    X(stream_identity) X(stream_create) X(stream_destroy) X(stream_wait)      \
+    X(event_record) X(event_query) X(event_wait) X(event_destroy)             \
     X(device_uuid) X(memory_export) X(memory_open) X(memory_close)            \
     X(event_export) X(event_open)
 /* clang-format on */
 
 const char *const ad_software_calls[] = {
-#define NAME(slot) #slot,
-    SLOTS(NAME)
+#define NAME(member) #member,
+    CALLS(NAME)
 #undef NAME
-        NULL,
+        "copy",
+    NULL,
 };
 
-static const int32_t software_types[] = {ARROW_DEVICE_EXT_DEV, 0};
-
-static const struct ad_backend backend = {
+const arrowdev_backend ad_software_table = {
+    .size = sizeof(ad_software_table),
+    .version = ARROWDEV_BACKEND_VERSION,
+    .capabilities = ARROWDEV_CAP_IN_ORDER | ARROWDEV_CAP_EVENTS_REUSABLE |
+                    ARROWDEV_CAP_ORDERED_DEALLOCATE |
+                    ARROWDEV_CAP_SYNCHRONIZES_ALL | ARROWDEV_CAP_COPIES_ROWS,
     .name = "software",
-    .device_types = software_types,
-    .capabilities = AD_CAP_IN_ORDER | AD_CAP_SYNC_EVENT_IS_HANDLE |
-                    AD_CAP_EVENTS_REUSABLE | AD_CAP_ORDERED_DEALLOCATE |
-                    AD_CAP_CONTEXT_IDLE,
     .load = software_load,
-#define SLOT_OF(name) .name = software_##name,
-    SLOTS(SLOT_OF)
-#undef SLOT_OF
-        .claims_event = software_claims_event,
+#define MEMBER_OF(name) .name = software_##name,
+    CALLS(MEMBER_OF)
+#undef MEMBER_OF
+        .copy_in = software_copy,
+    .copy_out = software_copy,
+    .copy_within = software_copy,
+    .event_is_known = software_event_is_known,
 };
 
 /* --- start and end --------------------------------------------------------- */
@@ -644,7 +641,7 @@ ad_software_start(int n_devices, ad_error *err)
         return ad_software_fail(err, -1, "start", code);
     }
     atomic_store(&n_shown, n_devices);
-    return ad_backend_register(&backend, err);
+    return AD_OK;
 }
 
 void

@@ -1,7 +1,7 @@
 /* The software device, ARROW_DEVICE_EXT_DEV: a backend on top of the engine.
  *
- * Until ad_software_start() registers its backend, EXT_DEV is a device type
- * without one. Other frameworks use EXT_DEV too, so only pointers and events
+ * It is a table as any package may register one. Until arrowdev.testing does
+ * so, EXT_DEV is a device type without a backend. Other frameworks use EXT_DEV too, so only pointers and events
  * in the engine's registry are claimed.
  *
  * Streams are the engine's queue handles. `sync_event` is the address of an
@@ -11,10 +11,12 @@
 #ifndef AD_TEST_DEVICE_SOFTWARE_H
 #define AD_TEST_DEVICE_SOFTWARE_H
 
+#include "../../arrowdev/include/arrowdev_backend.h"
 #include "base/status.h"
 
-/* Provide `n_devices` devices, register the backend, and show them in
- * ad.devices(). Hidden devices keep working for objects that outlive a
+extern const arrowdev_backend ad_software_table;
+
+/* Provide `n_devices` devices, and show them in ad.devices(). Hidden devices keep working for objects that outlive a
  * test. */
 AD_MUST_CHECK ad_status ad_software_start(int n_devices, ad_error *err);
 void ad_software_hide(void);

@@ -5,6 +5,7 @@
 #include "stream/adapters.h"
 #include "copy/copy.h"
 #include "device/backend.h"
+#include "device/foreign.h"
 #include "test_device/software.h"
 #include "trees.h"
 
@@ -282,5 +283,7 @@ main(void)
         numbers[i] = i;
     }
     ok(ad_software_start(1, &err));
+    ok(ad_foreign_register(ARROW_DEVICE_EXT_DEV, &ad_software_table, false,
+                           &err));
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

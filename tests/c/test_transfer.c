@@ -8,6 +8,7 @@
 #include "order/deferred_release.h"
 #include "copy/copy.h"
 #include "device/backend.h"
+#include "device/foreign.h"
 #include "test_device/software.h"
 #include "test_device/engine.h"
 #include "validate/validate.h"
@@ -317,5 +318,7 @@ main(void)
     };
     strided_prepare();
     ok(ad_software_start(2, &err));
+    ok(ad_foreign_register(ARROW_DEVICE_EXT_DEV, &ad_software_table, false,
+                           &err));
     return check_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

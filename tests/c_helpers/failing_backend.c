@@ -464,6 +464,14 @@ broken(PyObject *module, PyObject *args)
     return ArrowDev_BackendCapsule(type, &bad);
 }
 
+static int
+uuid_of_nothing(void *self, int64_t id, unsigned char uuid[16],
+                arrowdev_error *error)
+{
+    (void)self, (void)id, (void)uuid, (void)error;
+    return ARROWDEV_REFUSED;
+}
+
 /* changed(capsule, type, {"member": None or int or str}): a table of its own,
  * with members left out or with other values. */
 static int
@@ -500,6 +508,10 @@ change(arrowdev_backend *table, const char *name, PyObject *value)
     FUNCTION(event_query)
     FUNCTION(event_wait)
     FUNCTION(event_destroy)
+    if (strcmp(name, "device_uuid") == 0) {
+        table->device_uuid = uuid_of_nothing;
+        return 0;
+    }
     if (strcmp(name, "name") == 0) {
         table->name = value == Py_None ? NULL : PyUnicode_AsUTF8(value);
         return 0;

@@ -573,7 +573,7 @@ def test_missing_device_error_says_so(software):
         ad.device("ext_dev:99").synchronize,
         lambda: ad.device("ext_dev:99").empty(8),
     ):
-        with pytest.raises(ad.ExchangeError, match="no software device 99") as info:
+        with pytest.raises(ad.ExchangeError, match="ext_dev:99 is not there: soft") as info:
             use()
         assert "devices()" in info.value.hint
     for use in (

@@ -202,7 +202,7 @@ def test_worker_without_the_device():
 
 def test_failure_of_the_runtime_is_no_missing_device(device):
     data = pickle.dumps(ad.array(np.arange(3)).to(HERE))
-    device.fail_at(1)
+    device.fail_at(1, "allocate")
     with pytest.raises(ad.DeviceError):
         pickle.loads(data)
     device.fail_at(0)

@@ -302,6 +302,7 @@ BAD = {
     "no count": ({"device_count": None}, "threads has no device_count"),
     "memory": ({"deallocate": None}, "has allocate, and its deallocate is NULL"),
     **{name: ({name: None}, f"and its {name} is NULL") for name in TOGETHER},
+    "sharing": ({"device_uuid": 1}, "has device_uuid, and its memory_export is NULL"),
 }
 
 

@@ -245,7 +245,7 @@ class TestFailures:
         queue.synchronize()
         other.hold()
         n_memories = device.live()[0]
-        device.fail_at(1, "event_synchronize")
+        device.fail_at(1, "event_wait")
         with pytest.raises(ad.DeviceError, match="INJECTED"):
             array.count_nulls(other)
         del array

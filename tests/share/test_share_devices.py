@@ -415,7 +415,7 @@ def test_failures_of_the_producer(device, call):
     gc.collect()
 
 
-@pytest.mark.parametrize("call", ["memory_open", "event_open", "primary_context", "device_uuid"])
+@pytest.mark.parametrize("call", ["memory_open", "event_open", "device_count", "device_uuid"])
 def test_failures_of_the_consumer(device, call):
     code = START + (
         "queue = device.queue(); queue.hold()\n"

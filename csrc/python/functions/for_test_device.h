@@ -5,8 +5,7 @@
  * a call through the table. The contracts are those of the headers below.
  *
  * What has state of the process is called this way, so that the process has
- * it once: the registry of backends, deferred releases, fork hooks, threads,
- * calls into Python.
+ * it once: deferred releases, fork hooks, threads, calls into Python.
  */
 #ifndef AD_PYTHON_FUNCTIONS_FOR_TEST_DEVICE_H
 #define AD_PYTHON_FUNCTIONS_FOR_TEST_DEVICE_H
@@ -15,7 +14,6 @@
 #include "base/os.h"
 #include "base/process.h"
 #include "device/backend.h"
-#include "kernels/kernels.h"
 #include "order/deferred_release.h"
 #include "support/errors.h"
 #include "support/py_call.h"
@@ -24,17 +22,10 @@
 /* X(result, name, parameters, arguments) */
 #define AD_FOR_TEST_DEVICE(X)                                                 \
     /* device/backend.h */                                                    \
-    X(ad_status, ad_backend_register,                                         \
-      (const struct ad_backend *source, ad_error *err), (source, err))        \
     X(ad_status, ad_fail_device,                                              \
       (ad_error * err, ad_device device, const char *call, int code,          \
        const char *name, const char *hint),                                   \
       (err, device, call, code, name, hint))                                  \
-    /* kernels/kernels.h */                                                   \
-    X(size_t, ad_launch_source_size, (const ad_launch *launch), (launch))     \
-    X(size_t, ad_launch_values_size, (const ad_launch *launch), (launch))     \
-    X(size_t, ad_launch_target_size, (const ad_launch *launch), (launch))     \
-    X(void, ad_kernel_run_on_host, (const ad_launch *launch), (launch))       \
     /* order/deferred_release.h */                                            \
     X(bool, ad_deferred_is_any, (void), ())                                   \
     X(ad_status, ad_deferred_wait, (ad_context context, ad_error * err),      \
