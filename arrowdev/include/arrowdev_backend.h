@@ -12,8 +12,8 @@
  * - Any thread calls them, with or without Python's GIL, and several threads
  *   at once. They never ask for the GIL and call neither Python nor arrowdev.
  * - They do not wait for work of the device, except `synchronize`,
- *   `event_wait`, `allocate` and `deallocate`. `load` and `open_device` may
- *   take long.
+ *   `event_wait`, `allocate` and `deallocate`. `load`, `open_device`,
+ *   `memory_open` and `memory_close` may take long.
  * - They change nothing for the thread: what was current before is current
  *   afterwards.
  * - They are called until the process ends, also after Python has ended, and
@@ -264,7 +264,8 @@ typedef struct arrowdev_backend {
     /* Wait on the host. Default: event_query again and again. */
     int (*event_wait)(void *self, const arrowdev_event *event,
                       arrowdev_error *error);
-    /* Only own events. Their work may be pending, and streams may wait. */
+    /* Only what event_record, event_export or event_open has made. Its work
+     * may be pending, and streams may wait for it. */
     void (*event_destroy)(void *self, const arrowdev_event *event);
     /* Whether an event may be passed to the other functions: for device types,
      * such as EXT_DEV, whose producers do not agree on what an event is.
@@ -291,15 +292,15 @@ typedef struct arrowdev_backend {
     /* No work uses it. */
     void (*memory_close)(void *self, void *device,
                          const arrowdev_shared *memory, void *data);
-    /* Name an event behind the work that is now on the stream. *sync_event is
-     * NULL before, and may stay so. Otherwise event_destroy gets it once no
-     * process waits for it. */
+    /* Name an event behind the work that is now on the stream, as
+     * memory_export does. *sync_event is NULL before, and may stay so.
+     * Otherwise event_destroy gets it once no process waits for it. */
     int (*event_export)(void *self, void *device, void *stream,
                         void **sync_event, arrowdev_shared *out,
                         arrowdev_error *error);
-    /* Open what another process has named. The event is used like one of
-     * another library until event_destroy gets it. If the other process ends
-     * before its work is done, a wait fails. */
+    /* Open what another process has named. Queries and waits get it as an
+     * event of another library, and event_destroy gets it at the end. If the
+     * other process ends before its work is done, a wait fails. */
     int (*event_open)(void *self, void *device, const arrowdev_shared *event,
                       void **sync_event, arrowdev_error *error);
 } arrowdev_backend;

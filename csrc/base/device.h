@@ -61,10 +61,11 @@ typedef enum ad_device_trait {
                                     streams */
     AD_NO_EVENTS = 1 << 9,       /* the specification names no event type */
     AD_ALLOCATIONS = 1 << 10,    /* consumers take a pointer for the start of
-                                 an allocation that the runtime knows, also
-                                 where there are no elements */
-    AD_CONTEXTS = 1 << 11 /* memory belongs to a context of its device, and
-                                 streams of others cannot access it */
+                                    an allocation that the runtime knows, also
+                                    where there are no elements */
+    AD_CONTEXTS = 1 << 11        /* memory belongs to a context of its device,
+                                    and streams of other contexts cannot
+                                    access it */
 } ad_device_trait;
 
 #define AD_N_DEVICE_TYPES 32

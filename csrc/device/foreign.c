@@ -844,8 +844,7 @@ _Static_assert(AD_N_DEVICE_TYPES == 32, "TYPES lists each type up to 31");
 
 /* --- registration -------------------------------------------------------- */
 
-/* The end of version 1; a greater size than the second one is no size of a
- * struct. */
+/* The size of version 1, and one that no version will have. */
 #define MIN_TABLE                                                             \
     (offsetof(arrowdev_backend, event_open) +                                 \
      sizeof(((arrowdev_backend *)NULL)->event_open))
