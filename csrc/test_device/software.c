@@ -550,8 +550,22 @@ run_wait(void *end)
     return is_done ? AD_ENGINE_OK : AD_ENGINE_WORK_FAILED;
 }
 
-/* An event of this process behind work that waits for the socket, on a queue of
- * its own. */
+/* Enqueue work that waits for the socket. */
+static int
+enqueue_wait(uint64_t queue, int file)
+{
+    int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) {
+        return AD_ENGINE_INVALID_VALUE;
+    }
+    int code = ad_engine_enqueue(queue, run_wait, (void *)(intptr_t)own);
+    if (code != AD_ENGINE_OK) {
+        close(own);
+    }
+    return code;
+}
+
+/* An event of this process behind such work, on a queue of its own. */
 static int
 open_event(int device, int file, void **out)
 {
@@ -563,13 +577,7 @@ open_event(int device, int file, void **out)
     }
     code = ad_engine_event_create(device, &ad_software_tag, NULL, &event);
     if (code == AD_ENGINE_OK) {
-        int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
-        code = own < 0
-                   ? AD_ENGINE_INVALID_VALUE
-                   : ad_engine_enqueue(queue, run_wait, (void *)(intptr_t)own);
-        if (code != AD_ENGINE_OK && own >= 0) {
-            close(own);
-        }
+        code = enqueue_wait(queue, file);
         if (code == AD_ENGINE_OK) {
             code = ad_engine_event_record(event, queue);
         }
@@ -595,7 +603,8 @@ software_event_open(void *self, void *device, const arrowdev_shared *event,
                   open_event(number(device), event->file, sync_event));
 }
 
-/* The functions that are logged; "copy" is those of three members. */
+/* The functions that are logged. "copy" is another one, that of copy_in,
+ * copy_out and copy_within. */
 /* clang-format off */
 #define CALLS(X)                                                              \
     X(describe) X(device_count) X(device_name) X(synchronize)                 \
@@ -607,11 +616,11 @@ software_event_open(void *self, void *device, const arrowdev_shared *event,
 /* clang-format on */
 
 const char *const ad_software_calls[] = {
+    "copy",
 #define NAME(member) #member,
     CALLS(NAME)
 #undef NAME
-        "copy",
-    NULL,
+        NULL,
 };
 
 const arrowdev_backend ad_software_table = {
@@ -622,13 +631,13 @@ const arrowdev_backend ad_software_table = {
                     ARROWDEV_CAP_SYNCHRONIZES_ALL | ARROWDEV_CAP_COPIES_ROWS,
     .name = "software",
     .load = software_load,
-#define MEMBER_OF(name) .name = software_##name,
-    CALLS(MEMBER_OF)
-#undef MEMBER_OF
-        .copy_in = software_copy,
+    .copy_in = software_copy,
     .copy_out = software_copy,
     .copy_within = software_copy,
     .event_is_known = software_event_is_known,
+#define MEMBER_OF(name) .name = software_##name,
+    CALLS(MEMBER_OF)
+#undef MEMBER_OF
 };
 
 /* --- start and end --------------------------------------------------------- */

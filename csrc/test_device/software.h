@@ -1,8 +1,8 @@
 /* The software device, ARROW_DEVICE_EXT_DEV: a backend on top of the engine.
  *
  * It is a table as any package may register one. Until arrowdev.testing does
- * so, EXT_DEV is a device type without a backend. Other frameworks use EXT_DEV too, so only pointers and events
- * in the engine's registry are claimed.
+ * so, EXT_DEV is a device type without a backend. Other frameworks use EXT_DEV
+ * too, so only pointers and events in the engine's registry are claimed.
  *
  * Streams are the engine's queue handles. `sync_event` is the address of an
  * event as ad_engine_event_address() returns it: 8 bytes that hold the event's
@@ -16,8 +16,8 @@
 
 extern const arrowdev_backend ad_software_table;
 
-/* Provide `n_devices` devices, and show them in ad.devices(). Hidden devices keep working for objects that outlive a
- * test. */
+/* Provide `n_devices` devices, and show them in ad.devices(). Hidden devices
+ * keep working for objects that outlive a test. */
 AD_MUST_CHECK ad_status ad_software_start(int n_devices, ad_error *err);
 void ad_software_hide(void);
 
