@@ -7,8 +7,8 @@
  * connection has ended: a process that dies closes its connection. The user's
  * reference does not keep the owner.
  *
- * The thread needs no GIL: an owner is released on another thread. It starts with the first
- * publication. Only processes of the same user are answered.
+ * The thread needs no GIL: an owner is released on another thread. It starts
+ * with the first publication. Only processes of the same user are answered.
  */
 #ifndef AD_SHARE_SERVER_H
 #define AD_SHARE_SERVER_H
@@ -37,9 +37,10 @@ typedef enum ad_answer {
     AD_ANSWER_COUNTED = 5, /* as SENT; AD_ATTACHED is expected */
 } ad_answer;
 
+/* What a process sends once it has attached: one byte. */
 enum {
     AD_ATTACHED = 1
-}; /* the byte that says so */
+};
 
 typedef struct ad_published ad_published;
 
