@@ -45,7 +45,7 @@ class Recorder:
         self.entries: deque[tuple[Any, ...]] = deque(maxlen=capacity)
         self.n_added = 0
         self.names: dict[Row, dict[str, None]] = {}  # beside that of the row itself
-        self.race_search: str | None = None
+        self.race_search: str | None = None  # "complete", "incomplete"; None: there was none
 
     def _add(self, *entry: Any) -> None:
         self.n_added += 1
@@ -83,10 +83,16 @@ class Recorder:
         self.slice(row, name, category, start_ns, time.monotonic_ns(), shown)
 
     def work(
-        self, row: Row, name: str, called_ns: int, start_ns: int, end_ns: int, args: dict[str, Any]
+        self,
+        row: Row,
+        name: str,
+        enqueued_ns: int,
+        start_ns: int,
+        end_ns: int,
+        args: dict[str, Any],
     ) -> None:
-        """What a queue has run, of a call at an earlier time."""
-        self._add("work", row, name, called_ns, start_ns, end_ns, args)
+        """What a queue has run, and when it was enqueued."""
+        self._add("work", row, name, enqueued_ns, start_ns, end_ns, args)
 
     def race(
         self,
@@ -97,9 +103,10 @@ class Recorder:
         recorded_ns: int,
         recorded_by: int,
     ) -> None:
-        """A race of one or two accesses: their rows and the times of their calls.
+        """A race of one or two accesses: their rows, and when they were enqueued.
 
-        waiter: the queue that has to wait for the event that a thread recorded at the time.
+        waiter: the queue whose access has to wait; "" where a wait does not help. recorded_ns,
+        recorded_by: when, and by which thread, an event was recorded behind the first access.
         """
         self._add("race", kind, accesses, args, waiter, recorded_ns, recorded_by)
 

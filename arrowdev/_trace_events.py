@@ -76,7 +76,7 @@ class Writer:
         self.handed_out: dict[int, tuple[Row, int]] = {}
         self.pending: set[int] = set()  # events that were not seen complete
         self.imports: list[dict[str, Any]] = []
-        self.begun: dict[tuple[Row, int], int] = {}  # when work of a call began to run
+        self.begun: dict[tuple[Row, int], int] = {}  # when work that was enqueued then began
 
     def place(self, row: Row, ns: int) -> dict[str, Any]:
         pid = self.pids.setdefault(row[0], len(self.pids))
@@ -106,10 +106,10 @@ class Writer:
         self.events.append({"ph": "f", "bp": "e", **common, **self.place(to_row, end)})
 
     def work(
-        self, row: Row, name: str, called: int, start: int, end: int, args: dict[str, Any]
+        self, row: Row, name: str, enqueued: int, start: int, end: int, args: dict[str, Any]
     ) -> None:
         self.slice(row, name, "work", start, end, args)
-        self.begun[row, called] = start
+        self.begun[row, enqueued] = start
 
     def race(
         self,
@@ -121,10 +121,10 @@ class Writer:
         recorded_by: int,
     ) -> None:
         """An instant at the last access, and an arrow from what began first, with its id."""
-        line = self.importer(recorded, recorded_by, accesses[-1][1]) if waiter else None
+        line = self.line_of_import(recorded, recorded_by, accesses[-1][1]) if waiter else None
         if line:
             args["advice"] = f"pass {waiter} as stream= where the array is imported ({line})"
-        ends = [(row, self.begun.get((row, called), called)) for row, called in accesses]
+        ends = [(row, self.begun.get((row, ns), ns)) for row, ns in accesses]
         self.instant(ends[-1][0], f"race: {kind}", "race", ends[-1][1], args)
         if len(ends) == 2:
             race = self.events[-1]
@@ -132,12 +132,14 @@ class Writer:
             self.flow("race", row, start, to_row, end)
             race["id"] = self.n_flows
 
-    def importer(self, recorded: int, thread: int, called: int) -> str | None:
-        """The line of the call of array() or tensor(), of before another call, for which the
-        exporter recorded an event. Those that take no stream= leave it open which one it was."""
+    def line_of_import(self, recorded: int, thread: int, before: int) -> str | None:
+        """The line of the array() or tensor() in which the thread recorded an event at a time.
+
+        None where the import ended after `before`, or may be of a call that takes no stream=.
+        """
         for event in self.imports:
             is_its = event["thread"] == thread
-            if is_its and event["start"] <= recorded <= event["end"] <= called:
+            if is_its and event["start"] <= recorded <= event["end"] <= before:
                 of_array = event["to"] is arrowdev.Array and not event["type"].startswith("struct")
                 of_tensor = event["to"] is arrowdev.Tensor and event["name"] != "__dlpack__"
                 return line_of(event) if of_array or of_tensor else None

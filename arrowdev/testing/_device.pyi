@@ -5,7 +5,7 @@ from typing import TypeAlias
 from typing_extensions import CapsuleType
 
 # access, number of the queue, whether it is arrowdev's, device, handle, line, line of its
-# creation, time of the call; the time and thread of the record of an event behind it
+# creation, time when it was enqueued; when and by which thread an event was recorded behind it
 _PartyTuple: TypeAlias = tuple[int, int, bool, int, int, int, int, int, int, int]
 # two of them; allocation, line of its creation, bytes; the first common byte and their number;
 # whether it is after a release; whether an earlier event is waited for

@@ -26,9 +26,9 @@ class _Party(NamedTuple):
     is_own: bool
     device: int
     handle: int
-    line: int
+    line: int  # a number of Lines, like the next one
     made_at: int
-    called: int
+    enqueued: int
     recorded: int
     recorded_by: int
 
@@ -184,8 +184,8 @@ class Finder:
 
     def _record_race(self, recorder: _trace.Recorder, race: Race, found: _Found) -> None:
         parties = {"first": race.first._asdict(), "second": race.second._asdict()}
-        called = [party for party in (found.first, found.second) if party.called]
-        accesses = [(_row(party), party.called) for party in called]
+        known = [party for party in (found.first, found.second) if party.enqueued]
+        accesses = [(_row(party), party.enqueued) for party in known]
         second = found.second
         can_wait = second.queue > 0 and not second.is_own and second.access != _RELEASE
         recorder.race(
@@ -207,7 +207,7 @@ class Finder:
     def _record_runs(self, recorder: _trace.Recorder) -> None:
         n_seen, runs = _device.runs(0)
         while runs:
-            for name, queue, device, line, nbytes, called, start, end in runs:
+            for name, queue, device, line, nbytes, enqueued, start, end in runs:
                 row = _row_of(device, queue)
                 args: dict[str, object] = {"device": row[0], "stream": row[1]}
                 if nbytes:
@@ -215,7 +215,7 @@ class Finder:
                 if line:
                     args["line"] = self._lines.text(line)
                 what = f"{name} {nbytes:,} bytes" if nbytes else name
-                recorder.work(row, what, called, start, end, args)
+                recorder.work(row, what, enqueued, start, end, args)
             n_seen, runs = _device.runs(n_seen)
 
     # --- texts ------------------------------------------------------------------------------

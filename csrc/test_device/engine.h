@@ -316,9 +316,10 @@ typedef struct ad_engine_party {
     uint64_t handle;  /* of the queue, which may be gone */
     uint32_t place;   /* of the call */
     uint32_t made_at; /* the place that created the queue */
-    int64_t enqueued; /* ns of the monotonic clock; of the host: the time */
-    int64_t recorded; /* when an event was recorded behind it; 0: unknown */
-    uint64_t recorded_by; /* the thread of that call */
+    /* Times are ns of the monotonic clock. 0: there is none. */
+    int64_t enqueued;     /* an access of the host: when it was */
+    int64_t recorded;     /* when an event was recorded behind it */
+    uint64_t recorded_by; /* the thread that recorded it */
 } ad_engine_party;
 
 typedef struct ad_engine_race {
