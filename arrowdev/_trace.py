@@ -1,7 +1,8 @@
 """A trace of every exchange: `ad.trace`, and what other modules record in it.
 
 The core writes its events to rings (csrc/base/trace.h). `_trace_events` makes a file of them, and
-`_trace_summary` the text for a terminal; both are imported when a trace ends.
+`_trace_summary` the text for a terminal; both are imported when a trace ends. What both call a
+class, a line and a library is here.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
-    from types import FrameType, TracebackType
+    from types import CodeType, FrameType, TracebackType
     from typing import Any, TypeAlias
 
     # ("host", thread id), or (name of a device, name of a stream or queue)
     Row: TypeAlias = tuple[str, int | str]
 
 MOST_EVENTS = 1 << 24  # of a thread: 8 GB
+INSTALLED = ("site-packages", "dist-packages")  # folders of libraries
 
 _lock = threading.Lock()
 _current: trace | None = None
@@ -75,8 +77,6 @@ class Recorder:
 
     def exchange(self, name: str, category: str, start_ns: int, args: Mapping[str, Any]) -> None:
         """A slice of this thread that ends now, with the user's line; `args` may have classes."""
-        from arrowdev._trace_events import class_name
-
         shown = {k: class_name(v) if isinstance(v, type) else v for k, v in args.items()}
         row = ("host", threading.get_ident())
         shown["line"] = user_line()
@@ -131,6 +131,40 @@ def line_text(file: str, line: int, function: str) -> str:
     return _core._shown(f"{os.path.basename(file)}:{line} in {function}")
 
 
+def class_name(cls: type) -> str:
+    """The class with the package that it is of: "torch.Tensor"."""
+    try:
+        package = str(cls.__module__).partition(".")[0]
+        name = str(cls.__qualname__)
+    except Exception:  # of a metaclass
+        package, name = "", type.__repr__(cls)
+    return _core._shown(name if package in ("", "builtins") else f"{package}.{name}")
+
+
+def line_of(event: dict[str, Any]) -> str | None:
+    code: CodeType | None = event["code"]
+    if code is None:
+        return None
+    return line_text(code.co_filename, event["line"], code.co_name)
+
+
+def library_of(code: CodeType | None) -> str | None:
+    """The package in site-packages that the code is of."""
+    if code is None:
+        return None
+    for mark in INSTALLED:
+        _, found, rest = code.co_filename.rpartition(f"{os.sep}{mark}{os.sep}")
+        if found:
+            return _core._shown(rest.partition(os.sep)[0].partition(".")[0])
+    return None
+
+
+def ends_of(event: dict[str, Any]) -> tuple[str | None, str | None]:
+    """What an exchange leads from and to; where no class is known, a library takes it."""
+    source, target = (cls and class_name(cls) for cls in (event["from"], event["to"]))
+    return source, target or library_of(event["consumer"])
+
+
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The first frame outside of arrowdev and of libraries, from this one on to its callers."""
     while frame is not None and not _is_of_user(frame.f_code.co_filename):
@@ -150,8 +184,8 @@ def _folders() -> tuple[str, ...]:
 
     paths = sysconfig.get_paths()
     found = [paths[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")]
-    installed = ("site-packages", "dist-packages")  # also those of a .pth file
-    found += [path for path in map(str, sys.path) if path.endswith(installed)]
+    # Those of .pth files are in sys.path alone.
+    found += [path for path in map(str, sys.path) if path.endswith(INSTALLED)]
     own = os.path.dirname(os.path.abspath(__file__))
     return own + os.sep, *dict.fromkeys(path + os.sep for path in found), "<frozen "
 

@@ -8,57 +8,18 @@ import sys
 import threading
 
 import arrowdev
-from arrowdev import _core, _trace
+from arrowdev import _core
+from arrowdev._trace import ends_of, line_of
+from arrowdev._trace_summary import counted, summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import CodeType
     from typing import Any
 
     from arrowdev._trace import Recorder, Row
 
 HOST = "host"
-
-
-def class_name(cls: type) -> str:
-    """The class with the package that it is of: "torch.Tensor"."""
-    try:
-        package = str(cls.__module__).partition(".")[0]
-        name = str(cls.__qualname__)
-    except Exception:  # of a metaclass
-        package, name = "", type.__repr__(cls)
-    return _core._shown(name if package in ("", "builtins") else f"{package}.{name}")
-
-
-def line_of(event: dict[str, Any]) -> str | None:
-    code: CodeType | None = event["code"]
-    if code is None:
-        return None
-    return _trace.line_text(code.co_filename, event["line"], code.co_name)
-
-
-def library_of(code: CodeType | None) -> str | None:
-    """The package in site-packages that the code is of."""
-    if code is None:
-        return None
-    for mark in ("site-packages", "dist-packages"):
-        _, found, rest = code.co_filename.rpartition(f"{os.sep}{mark}{os.sep}")
-        if found:
-            return _core._shown(rest.partition(os.sep)[0].partition(".")[0])
-    return None
-
-
-def ends_of(event: dict[str, Any]) -> tuple[str | None, str | None]:
-    """What an exchange leads from and to; where no class is known, a library takes it."""
-    source, target = (cls and class_name(cls) for cls in (event["from"], event["to"]))
-    return source, target or library_of(event["consumer"])
-
-
-def counted(n: int, noun: str) -> str:
-    """ "1 copy", "2,000 bytes"."""
-    plural = noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
-    return f"{n:,} {noun if n == 1 else plural}"
 
 
 class Writer:
@@ -337,8 +298,6 @@ def chrome(
     stopped: tuple[list[dict[str, Any]], int, int], recorder: Recorder, start: int, end: int
 ) -> dict[str, Any]:
     """The trace as it is written to its file; `stopped` is what _trace_stop() gave."""
-    from arrowdev import _trace_summary
-
     writer = Writer(start, recorder.names)
     found, dropped, lost = stopped
     # What began in the trace before this one is of neither.
@@ -364,7 +323,7 @@ def chrome(
             "dropped": dropped + n_unrecorded,
             "lost": lost,
             **known(race_search=recorder.race_search),
-            "summary": _trace_summary.summary(events, dropped + n_unrecorded, lost, end - start),
+            "summary": summary(events, dropped + n_unrecorded, lost, end - start),
         },
     }
 

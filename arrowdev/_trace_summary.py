@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
-from arrowdev._trace_events import class_name, counted, ends_of, line_of
+from arrowdev._trace import class_name, ends_of, line_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ def seconds(ns: float) -> str:
             return f"{value:.0f} {unit}" if unit == "ns" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} s"
+
+
+def counted(n: int, noun: str) -> str:
+    """ "1 copy", "2,000 bytes"."""
+    plural = noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
+    return f"{n:,} {noun if n == 1 else plural}"
 
 
 def _by(events: list[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
