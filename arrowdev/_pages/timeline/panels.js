@@ -58,9 +58,9 @@ function facts(trace) {
 
 // Without a search nothing is said; one that was not complete says so.
 function racesFound(trace) {
-  const isMissing = trace.other.race_search === "incomplete";
-  const text = count(trace.races.length, "race") + (isMissing ? ", and some may have been missed" : "");
-  return [text, trace.races.length || isMissing ? "bad" : ""];
+  const isIncomplete = trace.other.race_search === "incomplete";
+  const text = count(trace.races.length, "race") + (isIncomplete ? ", and some may have been missed" : "");
+  return [text, trace.races.length || isIncomplete ? "bad" : ""];
 }
 
 // --- races ---------------------------------------------------------------------------
