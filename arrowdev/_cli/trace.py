@@ -27,7 +27,7 @@ A summary goes to stderr. The exit status is that of the program, whose threads 
 unless they are daemons. The page is one HTML file that needs no network. With --from it is made
 of a file that exists; with several files, the processes that wrote them are put on one axis.
 """
-# What finds and runs a program.
+# The files that find and run a program.
 _OWN = (__file__, pkgutil.__file__, importlib.util.__file__, "<frozen importlib.util>",
         "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>",
         "<frozen zipimport>")  # fmt: skip
@@ -94,10 +94,10 @@ def _status_of(program, is_module):
     try:
         if is_module:
             sys.path[0] = os.getcwd()
-            code, main = _of_module(program[0])
+            code, main = _code_and_main_of_module(program[0])
             sys.argv[0] = main.__file__
         else:
-            code, main = _of_file(os.path.abspath(program[0]))
+            code, main = _code_and_main_of_file(os.path.abspath(program[0]))
         # It stays: threads that run on, and what runs at exit, look their names up in it.
         sys.modules["__main__"] = main
         exec(code, main.__dict__)
@@ -107,20 +107,20 @@ def _status_of(program, is_module):
         print(end.code, file=sys.stderr)
         return 1
     except Exception as error:
-        traceback.print_exception(type(error), error, _of_program(error.__traceback__))
+        traceback.print_exception(type(error), error, _frames_of_program(error.__traceback__))
         return 1
     return 0
 
 
-def _main(**names):
+def _new_main(**names):
     main = types.ModuleType("__main__")
     main.__dict__.update({"__cached__": None, **names})
     return main
 
 
-def _of_spec(spec):
-    """Return the code of a module, and the module __main__ for it."""
-    main = _main(
+def _code_and_main_of_spec(spec):
+    """Return the code of a program, and the module __main__ that it runs in."""
+    main = _new_main(
         __spec__=spec,
         __loader__=spec.loader,
         __file__=spec.origin,
@@ -130,25 +130,26 @@ def _of_spec(spec):
     return spec.loader.get_code(spec.name), main
 
 
-def _of_module(name):
+def _code_and_main_of_module(name):
+    """Of a module, or of a package with __main__.py."""
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:  # a package
-        return _of_module(f"{name}.__main__")
+        return _code_and_main_of_module(f"{name}.__main__")
     if spec is None or not hasattr(spec.loader, "get_code"):
         raise ImportError(f"No module named {name}")
-    return _of_spec(spec)
+    return _code_and_main_of_spec(spec)
 
 
-def _of_file(path):
-    """The same of a script, compiled or not, and of a folder or an archive with __main__.py."""
+def _code_and_main_of_file(path):
+    """Of a script, compiled or not, and of a folder or an archive with __main__.py."""
     finder = pkgutil.get_importer(path)
     spec = finder and finder.find_spec("__main__")
     if spec:
         sys.path[0] = path
-        return _of_spec(spec)
+        return _code_and_main_of_spec(spec)
     sys.path[0] = os.path.dirname(path)
     loader = importlib.machinery.SourceFileLoader("__main__", path)
-    main = _main(__loader__=loader, __file__=path, __package__=None)
+    main = _new_main(__loader__=loader, __file__=path, __package__=None)
     if path.endswith(".pyc"):
         loader = importlib.machinery.SourcelessFileLoader("__main__", path)
         return loader.get_code("__main__"), main
@@ -156,8 +157,8 @@ def _of_file(path):
         return compile(file.read(), path, "exec", dont_inherit=True), main
 
 
-def _of_program(frames):
-    """Return the frames of a traceback that are the program's."""
+def _frames_of_program(frames):
+    """Return the frames of a traceback from the first one of the program on."""
     while frames is not None and frames.tb_frame.f_code.co_filename in _OWN:
         frames = frames.tb_next
     return frames
