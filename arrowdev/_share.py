@@ -126,7 +126,7 @@ def share(
     uses : int, optional
         How many times the memory can be attached to. By default any number of times, and once
         for a stream. An attempt that fails in the other process, because it has no descriptor
-        left or ends, does not count.
+        left, cannot copy to `device` or ends, does not count.
     writable : bool, default False
         Whether those who attach may write to the memory.
     copy : bool, optional
@@ -809,11 +809,17 @@ def attach(text: str | Shared, *, device: object = None, stream: object = None) 
         code, message, files, n = _received(connection, token)
         is_own = _peer(connection)[0] == os.getpid()
         value = _built(message, files, n, connection.fileno(), token if is_own else None)
+        if device is not None:
+            try:
+                value = value.to(device, stream=stream)
+            except BaseException:
+                del value  # its connection is the attempt, and a traceback may be kept
+                raise
         if code == _ANSWER_COUNTED:
             with contextlib.suppress(ConnectionError):  # it has ended: nothing to count
                 connection.send(_ATTACHED)
     _record("attach", "import", start, plain, {"to": type(value)})
-    return value if device is None else value.to(device, stream=stream)
+    return value
 
 
 def _parsed(text: str) -> tuple[str, bytes]:

@@ -366,6 +366,17 @@ def test_failed_attempt_does_not_count(monkeypatch):
     assert ad.attach(shared).tolist() == [0, 1, 2]
 
 
+def test_attempt_that_cannot_copy_does_not_count():
+    shared = ad.share(np.arange(3), uses=1)
+    with pytest.raises(ValueError, match="unknown device"):
+        ad.attach(shared, device="nowhere")
+    with pytest.raises(ad.ExchangeError, match="no runtime") as kept:
+        ad.attach(shared, device=(27, 0))
+    assert ad.attach(shared, device="cpu").tolist() == [0, 1, 2], kept
+    with pytest.raises(ad.ExchangeError, match="nothing is shared"):
+        ad.attach(shared)
+
+
 def test_attempts_that_end_after_a_close():
     """Neither an attempt that fails nor one that succeeds opens or keeps anything."""
     before = descriptors()
