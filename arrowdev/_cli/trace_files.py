@@ -126,9 +126,9 @@ def _arrows(events):
     """Yield an arrow of memory from each call of share() to those of attach() with its text."""
     exchanges = {"export": {}, "import": {}}
     for event in events:
-        args = event.get("args")
-        if event.get("cat") in exchanges and isinstance(args, dict) and "shared" in args:
-            exchanges[event["cat"]].setdefault(str(args["shared"]), []).append(event)
+        args, of_kind = event.get("args"), exchanges.get(str(event.get("cat")))
+        if of_kind is not None and isinstance(args, dict) and "shared" in args:
+            of_kind.setdefault(str(args["shared"]), []).append(event)
     for shared, (first, *_) in exchanges["export"].items():
         for number, last in enumerate(exchanges["import"].get(shared, [])):
             about = {"name": "memory", "cat": "memory", "id": f"{shared}: {number}"}
@@ -148,8 +148,7 @@ def _summary(summaries):
     result = {}
     for summary in summaries:
         for key, value in summary.items() if isinstance(summary, dict) else ():
-            if isinstance(value, list):
-                result[key] = result.get(key, []) + value
-            elif isinstance(value, int):
-                result[key] = result.get(key, 0) + value
+            if isinstance(value, (list, int)):
+                before = result.get(key)
+                result[key] = before + value if isinstance(before, type(value)) else value
     return result

@@ -147,6 +147,26 @@ def test_largest_numbers_of_a_trace_make_a_page(tmp_path):
         assert trace_page.page(trace) and len(trace["traceEvents"]) == 20
 
 
+@pytest.mark.parametrize(
+    ("events", "summaries"),
+    [
+        ([{"ph": "X", "cat": ["export"], "args": {"shared": "x"}}], [{}, {}]),
+        ([{"ph": "X", "cat": {}, "args": {"shared": "x"}}], [{}, {}]),
+        ([], [{"copies": 2}, {"copies": [2]}]),
+        ([], [{"copies": []}, {"copies": 1}]),
+    ],
+)
+def test_values_that_no_trace_has_are_put_together(tmp_path, events, summaries):
+    files = []
+    for number, summary in enumerate(summaries):
+        other = {"start_ns": number, "pid": number, "summary": summary}
+        content = {"traceEvents": events, "otherData": other}
+        files.append(written(tmp_path, f"{number}.json", content))
+    trace = trace_files.read(files)
+    assert len(trace["traceEvents"]) == 2 * len(events)
+    assert trace_page.page(trace)
+
+
 def test_file_that_is_missing_or_has_no_clock_is_refused(tmp_path):
     missing = str(tmp_path / "missing.json")
     with pytest.raises(OutputError, match=r"No such file or directory: .*missing\.json"):
