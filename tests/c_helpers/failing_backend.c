@@ -464,16 +464,15 @@ broken(PyObject *module, PyObject *args)
     return ArrowDev_BackendCapsule(type, &bad);
 }
 
-static int
-uuid_of_nothing(void *self, int64_t id, unsigned char uuid[16],
-                arrowdev_error *error)
+static void
+never_called(void)
 {
-    (void)self, (void)id, (void)uuid, (void)error;
-    return ARROWDEV_REFUSED;
+    abort();
 }
 
 /* changed(capsule, type, {"member": None or int or str}): a table of its own,
- * with members left out or with other values. */
+ * with members left out or with other values; "sharing" is all functions for
+ * other processes. */
 static int
 change(arrowdev_backend *table, const char *name, PyObject *value)
 {
@@ -508,8 +507,17 @@ change(arrowdev_backend *table, const char *name, PyObject *value)
     FUNCTION(event_query)
     FUNCTION(event_wait)
     FUNCTION(event_destroy)
-    if (strcmp(name, "device_uuid") == 0) {
-        table->device_uuid = uuid_of_nothing;
+#define SHARING(X)                                                            \
+    X(device_uuid)                                                            \
+    X(memory_export)                                                          \
+    X(memory_open)                                                            \
+    X(memory_close)                                                           \
+    X(event_export)                                                           \
+    X(event_open)
+    SHARING(FUNCTION)
+    if (strcmp(name, "sharing") == 0) {
+#define FILL(member) table->member = (__typeof__(table->member))never_called;
+        SHARING(FILL)
         return 0;
     }
     if (strcmp(name, "name") == 0) {

@@ -285,6 +285,10 @@ TOGETHER = (
     *("stream_create", "stream_destroy", "stream_wait", "synchronize"),
     *("event_record", "event_query", "event_destroy"),
 )
+SHARING = (
+    *("device_uuid", "memory_export", "memory_open", "memory_close"),
+    *("event_export", "event_open"),
+)
 BAD = {
     "short": ({"size": 8}, f"size of the arrowdev_backend is 8, expected {SIZE}"),
     "huge": (
@@ -302,7 +306,7 @@ BAD = {
     "no count": ({"device_count": None}, "threads has no device_count"),
     "memory": ({"deallocate": None}, "has allocate, and its deallocate is NULL"),
     **{name: ({name: None}, f"and its {name} is NULL") for name in TOGETHER},
-    "sharing": ({"device_uuid": 1}, "has device_uuid, and its memory_export is NULL"),
+    **{name: ({"sharing": 1, name: None}, f"and its {name} is NULL") for name in SHARING},
 }
 
 
