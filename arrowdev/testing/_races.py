@@ -77,7 +77,7 @@ class Race(NamedTuple):
     kind: str
     """``"read not ordered after write"``, ``"write after release"``, ..."""
     message: str
-    """What happened where, and what orders the two."""
+    """What happened where, and what would order the two."""
     first: Access
     second: Access
     allocation: int

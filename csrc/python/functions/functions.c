@@ -539,8 +539,8 @@ PyMethodDef ad_module_functions[] = {
      "ArrowDev_BackendCapsule() makes it, not str"},
     {"_offer_backend", ad_function_offer_backend, METH_VARARGS,
      "_offer_backend(capsule, device_type, /)\n--\n\n"
-     "register_backend() for what an entry point of this type gives; may be\n"
-     "called again. For _backends.py."},
+     "register_backend() for this type; the same table may come again. For\n"
+     "_backends.py and testing/_software.py."},
     {"_warn_if_readonly", AD_METHOD(ad_function_warn_if_readonly),
      "_warn_if_readonly(tensor, result, /)\n--\n\n"
      "Warn that `result` is writable although the memory of `tensor` was\n"

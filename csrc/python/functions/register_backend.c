@@ -59,7 +59,8 @@ ad_function_register_backend(PyObject *module, PyObject *capsule)
     Py_RETURN_NONE;
 }
 
-/* (capsule, device type): for _backends.py. Two threads may find the same. */
+/* (capsule, device type). Two threads may find the same entry point, and each
+ * start of the software device offers its table. */
 PyObject *
 ad_function_offer_backend(PyObject *module, PyObject *args)
 {
