@@ -236,7 +236,7 @@ class trace:
             raise ValueError(f"a trace keeps from 1 to {MOST_EVENTS:,} events, not {events:,}")
         self.file = None if file is None else os.path.abspath(file)
         self.html = None if html is None else os.path.abspath(html)
-        if file is not None and html is not None and _is_same_file(file, html):
+        if file is not None and html is not None and is_same_file(file, html):
             raise ValueError(
                 f"the trace and its page are one file, {_core._shown(os.fsdecode(file))}; "
                 "name another one for the page"
@@ -305,7 +305,7 @@ class trace:
         return _trace_summary.text(self.data["otherData"]["summary"])
 
 
-def _is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
+def is_same_file(one: str | PathLike[str], other: str | PathLike[str]) -> bool:
     if os.path.exists(one) and os.path.exists(other):
         return os.path.samefile(one, other)
     return os.path.realpath(one) == os.path.realpath(other)

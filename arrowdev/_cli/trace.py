@@ -1,6 +1,8 @@
 """The command ``trace``: run a program and write its trace, or make the page of a trace."""
 
 import argparse
+import builtins
+import contextlib
 import importlib.machinery
 import importlib.util
 import io
@@ -8,10 +10,10 @@ import os
 import pkgutil
 import sys
 import threading
-import traceback
 import types
 
 import arrowdev
+from arrowdev import _trace
 from arrowdev._cli import trace_files
 from arrowdev._cli.terminal import OutputError, write
 from arrowdev._pages import trace_page
@@ -62,12 +64,14 @@ def run(arguments):
     if arguments.files:
         if program or arguments.output or not arguments.html:
             arguments.refuse("--from makes a page: it needs --html, and no program and no -o")
+        _refuse_to_overwrite(arguments, arguments.files)
         write(arguments.html, trace_page.page(trace_files.read(arguments.files)))
         return 0
     if not program:
         arguments.refuse("name a program to run, or a trace with --from")
     if os.environ.get("ARROWDEV_TRACE"):
         arguments.refuse("ARROWDEV_TRACE is set, and traces the program already; unset it")
+    _refuse_to_overwrite(arguments, arguments.script[:1])
     output = arguments.output or (None if arguments.html else "trace.json")
     try:
         running = arrowdev.trace(output, html=arguments.html)
@@ -83,9 +87,23 @@ def run(arguments):
     except OSError as error:  # the program's own are among its status
         raise OutputError(str(error)) from error
     finally:
-        if running.data and sys.stderr is not None:
-            print(running.summary(), file=sys.stderr)
+        if running.data:
+            _tell(running.summary())
     return status
+
+
+def _refuse_to_overwrite(arguments, names):
+    for output in filter(None, (arguments.output, arguments.html)):
+        for name in names:
+            if _trace.is_same_file(output, name):
+                arguments.refuse(f"{name} would be overwritten; name another file for the output")
+
+
+def _tell(text):
+    """Print to stderr, as Python does at its end: what the program has made of it may fail."""
+    if sys.stderr is not None:
+        with contextlib.suppress(Exception):
+            print(text, file=sys.stderr)
 
 
 def _status_of(program, is_module):
@@ -104,17 +122,18 @@ def _status_of(program, is_module):
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
-        print(end.code, file=sys.stderr)
+        _tell(end.code)
         return 1
     except Exception as error:
-        traceback.print_exception(type(error), error, _frames_of_program(error.__traceback__))
+        frames = _frames_of_program(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
         return 1
     return 0
 
 
 def _new_main(**names):
     main = types.ModuleType("__main__")
-    main.__dict__.update({"__cached__": None, **names})
+    main.__dict__.update({"__builtins__": builtins, "__cached__": None, **names})
     return main
 
 

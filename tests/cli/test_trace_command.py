@@ -222,6 +222,40 @@ def test_threads_that_run_on_are_waited_for(traced, tmp_path):
     assert names == {"copy 16 bytes", "copy 32 bytes", "copy 64 bytes"}
 
 
+@pytest.mark.parametrize(
+    ("more", "status", "stdout", "stderr"),
+    [
+        ("sys.excepthook = lambda *found: print(found[1])\nraise ValueError('x')", 1, "x\n", ""),
+        ("sys.stdout.flush()\nsys.stderr.close()", 0, "", ""),
+        ("sys.stderr = object()", 120, "", ""),  # it has no flush()
+        ("sys.exit(type('E', (), {'__str__': lambda self: 1 / 0})())", 1, "", "1 copy of 16"),
+        ("import builtins; print(__builtins__ is builtins)", 0, "True\n", "1 copy of 16"),
+    ],
+    ids=["excepthook", "closed", "replaced", "exit", "builtins"],
+)
+def test_end_is_that_of_python(traced, tmp_path, more, status, stdout, stderr):
+    done = traced("-o", "t.json", "app.py", more=more)
+    assert (done.returncode, done.stdout) == (status, "[] __main__\n" + stdout)
+    assert stderr in done.stderr and "Traceback" not in done.stderr
+    assert copies_of(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("option", ["-o", "--html"])
+def test_program_is_not_overwritten(traced, tmp_path, option):
+    (tmp_path / "link").symlink_to("app.py")
+    for name in ("app.py", "link"):
+        done = traced(option, name, "app.py")
+        assert done.returncode == 2 and "app.py would be overwritten" in done.stderr
+        assert (tmp_path / "app.py").read_text() == COPIES
+
+
+def test_trace_is_not_overwritten_by_its_page(traced, tmp_path):
+    (tmp_path / "t.json").write_text("{}")
+    done = traced("--html", "t.json", "--from", "t.json")
+    assert done.returncode == 2 and "t.json would be overwritten" in done.stderr
+    assert (tmp_path / "t.json").read_text() == "{}"
+
+
 def test_trace_of_the_environment_is_refused(traced, monkeypatch):
     monkeypatch.setenv("ARROWDEV_TRACE", "other.json")
     done = traced("app.py")
