@@ -46,7 +46,7 @@ class Recorder:
     def __init__(self, capacity: int) -> None:
         self.entries: deque[tuple[Any, ...]] = deque(maxlen=capacity)
         self.n_added = 0
-        self.names: dict[Row, dict[str, None]] = {}  # beside that of the row itself
+        self.row_names: dict[Row, dict[str, None]] = {}  # beside that of the row itself
         self.race_search: str | None = None  # "complete", "incomplete"; None: there was none
 
     def _add(self, *entry: Any) -> None:
@@ -111,7 +111,7 @@ class Recorder:
         self._add("race", kind, accesses, args, waiter, recorded_ns, recorded_by)
 
     def name_row(self, row: Row, name: str) -> None:
-        self.names.setdefault(row, {})[name] = None
+        self.row_names.setdefault(row, {})[name] = None
 
     def has_searched_races(self, is_complete: bool) -> None:
         if self.race_search != "incomplete":

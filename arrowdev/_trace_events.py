@@ -25,9 +25,9 @@ HOST = "host"
 class Writer:
     """Rows and the events on them, with times from the start of the trace."""
 
-    def __init__(self, start: int, names: dict[Row, dict[str, None]]) -> None:
+    def __init__(self, start: int, row_names: dict[Row, dict[str, None]]) -> None:
         self.start = start
-        self.names = names  # of rows, beside their own
+        self.row_names = row_names  # beside those of the rows themselves
         self.events: list[dict[str, Any]] = []
         self.pids: dict[str, int] = {HOST: 0}
         self.tids: dict[Row, int] = {}
@@ -121,7 +121,7 @@ class Writer:
             result.append({**about, "name": "process_sort_index", "args": {"sort_index": pid}})
         for row, tid in self.tids.items():
             label = names.get(row[1], f"thread {tid}") if row[0] == HOST else str(row[1])
-            label = ", ".join([*self.names.get(row, ()), label])
+            label = ", ".join([*self.row_names.get(row, ()), label])
             result.append(
                 {
                     "ph": "M",
@@ -298,7 +298,7 @@ def chrome(
     stopped: tuple[list[dict[str, Any]], int, int], recorder: Recorder, start: int, end: int
 ) -> dict[str, Any]:
     """The trace as it is written to its file; `stopped` is what _trace_stop() gave."""
-    writer = Writer(start, recorder.names)
+    writer = Writer(start, recorder.row_names)
     found, dropped, lost = stopped
     # What began in the trace before this one is of neither.
     events = [event for event in found if event["start"] >= start]

@@ -199,7 +199,7 @@ class Finder:
 
     def _name_rows(self, recorder: _trace.Recorder) -> None:
         n_seen = 0
-        while numbers := _device.numbers(n_seen):
+        while numbers := _device.queue_numbers(n_seen):
             n_seen += len(numbers)
             for device, handle, number, is_own in numbers:
                 recorder.name_row(_row_of(device, handle), _name_of_queue(number, is_own))

@@ -359,15 +359,16 @@ size_t ad_engine_races_unawaited(size_t from, ad_engine_race *out,
 size_t ad_engine_races_dropped(void);
 
 /* The number of a queue in the search, which ad_engine_party has, too. */
-typedef struct ad_engine_number {
+typedef struct ad_engine_queue_number {
     int device;
     uint64_t handle;
     int number; /* from 1 */
     bool is_own;
-} ad_engine_number;
+} ad_engine_queue_number;
 
 /* Copy the numbers from number `from` on. Returns how many. */
-size_t ad_engine_numbers(size_t from, ad_engine_number *out, size_t capacity);
+size_t ad_engine_queue_numbers(size_t from, ad_engine_queue_number *out,
+                               size_t capacity);
 
 /* --- what queues have run ------------------------------------------------- */
 

@@ -74,7 +74,7 @@ static struct {
     allocation host; /* all memory that is not the engine's */
     AD_LIST(ad_order *) ended;
     AD_LIST(ad_engine_race) found;
-    AD_LIST(ad_engine_number) numbers;
+    AD_LIST(ad_engine_queue_number) numbers;
 } races;
 
 static bool
@@ -184,7 +184,7 @@ ad_races_of_queue_locked(ad_order **order, uint64_t handle, int device,
         });
         if (self != NULL && HAS_ROOM(&races.numbers)) {
             races.numbers.items[races.numbers.n++] =
-                (ad_engine_number){device, handle, self->number, is_own};
+                (ad_engine_queue_number){device, handle, self->number, is_own};
         }
         *order = self != NULL ? new_order_locked(self) : NULL;
     }
@@ -811,7 +811,8 @@ ad_engine_races(size_t from, ad_engine_race *out, size_t capacity)
 }
 
 size_t
-ad_engine_numbers(size_t from, ad_engine_number *out, size_t capacity)
+ad_engine_queue_numbers(size_t from, ad_engine_queue_number *out,
+                        size_t capacity)
 {
     size_t n = 0;
     if (ad_engine_lock() == AD_ENGINE_OK) {

@@ -33,7 +33,7 @@
     X(races, METH_O)                                                          \
     X(races_unawaited, METH_O)                                                \
     X(races_dropped, METH_NOARGS)                                             \
-    X(numbers, METH_O)                                                        \
+    X(queue_numbers, METH_O)                                                  \
     X(async_states, METH_NOARGS)                                              \
     X(callbacks, METH_NOARGS)                                                 \
     X(produce, METH_VARARGS)                                                  \

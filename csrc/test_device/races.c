@@ -162,17 +162,17 @@ ad_testing_races_dropped(PyObject *Py_UNUSED(module),
     return PyLong_FromSsize_t((Py_ssize_t)ad_engine_races_dropped());
 }
 
-/* numbers(n): device, handle, number and whether it is arrowdev's, of at most 64
- * queues after the first n. */
+/* queue_numbers(n): device, handle, number and whether it is arrowdev's, of at
+ * most 64 queues after the first n. */
 PyObject *
-ad_testing_numbers(PyObject *Py_UNUSED(module), PyObject *n_seen)
+ad_testing_queue_numbers(PyObject *Py_UNUSED(module), PyObject *n_seen)
 {
-    ad_engine_number found[CAPACITY];
+    ad_engine_queue_number found[CAPACITY];
     size_t from = PyLong_AsSize_t(n_seen);
     if (from == (size_t)-1 && PyErr_Occurred()) {
         return NULL;
     }
-    size_t n = ad_engine_numbers(from, found, CAPACITY);
+    size_t n = ad_engine_queue_numbers(from, found, CAPACITY);
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < n; i++) {
         PyObject *one = Py_BuildValue(
