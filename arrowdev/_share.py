@@ -472,6 +472,11 @@ def _allocations_of(
             )
             starts.append(start)
             files.extend(() if file is None else (file,))
+        if address < starts[number]:
+            raise _failed(
+                "the runtime names an allocation that begins behind the buffer in it",
+                "report it to the package that has the backend",
+            )
         room = allocations[number][3] - (address - starts[number])
         size = room if buffer.nbytes is None else buffer.nbytes
         if size > room:

@@ -12,7 +12,7 @@ import pytest
 from sharing import VALUES, connections, descriptors, process, run, wait_until
 
 import arrowdev as ad
-from arrowdev import _share
+from arrowdev import _core, _share
 from arrowdev.testing import software_device
 
 np = pytest.importorskip("numpy")
@@ -413,6 +413,27 @@ def test_failures_of_the_producer(device, call):
     queue.release()
     del value
     gc.collect()
+
+
+@pytest.mark.parametrize(
+    ("shift", "message"),
+    [(8, "an allocation that begins behind the buffer"), (-1 << 40, "reaches beyond")],
+)
+def test_allocation_that_does_not_have_the_buffer(device, monkeypatch, shift, message):
+    exported = _core._export_memory
+
+    def moved(buffer):
+        start, *rest = exported(buffer)
+        return start + shift, *rest
+
+    monkeypatch.setattr(_core, "_export_memory", moved)
+    before = descriptors()
+    value = numbers(device)
+    with pytest.raises(ad.ExchangeError, match=message) as info:
+        ad.share(value)
+    assert info.value.reason == "share"
+    del info
+    assert descriptors() <= before
 
 
 @pytest.mark.parametrize("call", ["memory_open", "event_open", "device_count", "device_uuid"])
