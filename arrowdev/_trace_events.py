@@ -337,4 +337,4 @@ def write_page(data: dict[str, Any], file: str) -> None:
 
 def write(data: dict[str, Any], file: str) -> None:
     with open(file, "w", encoding="utf-8") as out:
-        json.dump(data, out)
+        out.write(json.dumps(data))  # dump() takes twice as long
