@@ -268,7 +268,10 @@ class SoftwareDevice:
 
     @property
     def calls(self) -> Sequence[str]:
-        """The names of the last calls of arrowdev to the device, oldest first."""
+        """The names of the last calls of arrowdev to the device, oldest first.
+
+        They are those of the functions in ``arrowdev_backend.h``; ``"copy"`` is each kind of copy.
+        """
         return calls()
 
 
