@@ -126,7 +126,7 @@ def share(
     uses : int, optional
         How many times the memory can be attached to. By default any number of times, and once
         for a stream. An attempt that fails in the other process, because it has no descriptor
-        left, cannot copy to `device` or ends, does not count.
+        left, cannot copy to `device` or ends, does not count; while it is under way, it does.
     writable : bool, default False
         Whether those who attach may write to the memory.
     copy : bool, optional
@@ -945,7 +945,7 @@ def _check_answer(message: bytes, flags: int) -> None:
     if code == _ANSWER_UNKNOWN:
         raise _failed(
             "nothing is shared under this text any more: the Shared was closed or deleted, or "
-            "used as often as `uses` said",
+            "used as often as `uses` said, by attempts that are under way, too",
             "keep the Shared until the others have attached",
         )
     if code == _ANSWER_FULL:

@@ -346,8 +346,8 @@ def test_attempt_that_ends_after_the_answer_does_not_count(stream, reads):
         if reads:
             for file in socket.recv_fds(connection, 100_000, 253)[1]:
                 os.close(file)
-        with pytest.raises(ad.ExchangeError, match="nothing is shared"):
-            ad.attach(shared)  # meanwhile
+        with pytest.raises(ad.ExchangeError, match="by attempts that are under way"):
+            ad.attach(shared)
         assert "open" in repr(shared)
     found = ad.attach(shared)
     found = next(found) if stream else ad.array(found)
