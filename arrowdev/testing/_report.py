@@ -119,6 +119,8 @@ class Report:
 
     def failures(self, ignore: Collection[str] = (), recommended: bool = False) -> list[Finding]:
         """Return the findings that count: rules that are not ignored, of the wanted levels."""
+        if isinstance(ignore, str) or not all(isinstance(id, str) for id in ignore):
+            raise TypeError(f"ignore must be a collection of ids of rules, not {ignore!r}")
         unknown = set(ignore) - set(self.rules)
         if unknown:
             raise ValueError(f"no such rules: {', '.join(sorted(unknown))}")

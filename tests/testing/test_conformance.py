@@ -587,6 +587,9 @@ def test_ignored_and_recommended():
         check_producer(recommended, recommended=True)
     with pytest.raises(ValueError, match="no such rules: nothing"):
         check_producer(recommended, ignore=["nothing"])
+    for ignore in ("device.id", [5]):
+        with pytest.raises(TypeError, match="ignore must be a collection of ids"):
+            check_producer(recommended, ignore=ignore)
 
 
 async def refuses(handler):
