@@ -70,8 +70,9 @@ fail_no_backend(ad_device device, const char *reason, ad_error *err)
     }
     return ad_fail_on(
         err, device, reason,
-        "copy it to the host in the producing library, or hand it to a "
-        "consumer that takes memory of this device",
+        "copy it to the host in the producing library, hand it to a consumer "
+        "that takes memory of this device, or register a backend for it with "
+        "arrowdev.register_backend()",
         "memory on %s is carried as data; no runtime for it in this "
         "version",
         ad_device_format(device, name));

@@ -30,6 +30,7 @@ test_is_never_null(void)
         CHECK_INT(ad_backend_open(types[i], &backend, &err), AD_ERR_EXCHANGE);
         CHECK_STR(err.reason, "runtime");
         CHECK_HAS(err.message, "is carried as data; no runtime for it");
+        CHECK_HAS(err.hint, "arrowdev.register_backend()");
         CHECK(err.has_device && err.device.type == types[i]);
         CHECK_INT(ad_backend_for(types[i])->count(&n, &err), AD_ERR_EXCHANGE);
     }
