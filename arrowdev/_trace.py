@@ -214,6 +214,8 @@ class trace:
     ------
     RuntimeError
         A trace is on already: there is one at a time in a process.
+    TypeError
+        `events` is no int, or `file` or `html` is no path.
     ValueError
         `events` is not positive, or more than 16,777,216. `file` and `html` are one file.
 
@@ -232,6 +234,8 @@ class trace:
         html: str | PathLike[str] | None = None,
         events: int = 1 << 16,
     ) -> None:
+        if not isinstance(events, int):
+            raise TypeError(f"events must be an int, not {type(events).__name__}")
         if not 0 < events <= MOST_EVENTS:
             raise ValueError(f"a trace keeps from 1 to {MOST_EVENTS:,} events, not {events:,}")
         self.file = None if file is None else os.path.abspath(file)

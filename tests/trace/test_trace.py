@@ -225,6 +225,9 @@ def test_wrong_arguments():
     for events in (0, -1, (1 << 24) + 1, (1 << 64) // 488 + 1):
         with pytest.raises(ValueError, match=f"from 1 to 16,777,216 events, not {events:,}"):
             ad.trace(events=events)
+    for events in ("9", 1.5, None):
+        with pytest.raises(TypeError, match="events must be an int, not "):
+            ad.trace(events=events)
     with pytest.raises(RuntimeError, match="once its block has ended"):
         ad.trace().summary()
 
