@@ -1037,7 +1037,9 @@ ad_engine_event_record(uint64_t handle, uint64_t queue)
         status = push_mark_locked(queue, mark);
     }
     if (status == AD_ENGINE_OK) {
-        ad_races_recorded_locked(order_locked(find_queue_locked(queue)));
+        if (mark->order != NULL) { /* races are searched */
+            ad_races_recorded_locked(order_locked(find_queue_locked(queue)));
+        }
         set_mark_locked(e, mark);
     } else {
         unref_mark_locked(mark);
