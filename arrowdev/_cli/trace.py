@@ -131,19 +131,21 @@ def _status_of(program, is_module):
     return 0
 
 
-def _new_main(**names):
+def _new_main(cached=None, **names):
     main = types.ModuleType("__main__")
-    main.__dict__.update({"__builtins__": builtins, "__cached__": None, **names})
+    main.__dict__.update({"__builtins__": builtins, **names})
+    if sys.version_info < (3, 15):  # no module has it since
+        main.__dict__["__cached__"] = cached
     return main
 
 
 def _code_and_main_of_spec(spec):
     """Return the code of a program, and the module __main__ that it runs in."""
     main = _new_main(
+        spec.cached,
         __spec__=spec,
         __loader__=spec.loader,
         __file__=spec.origin,
-        __cached__=spec.cached,
         __package__=spec.parent,
     )
     return spec.loader.get_code(spec.name), main

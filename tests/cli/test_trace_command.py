@@ -165,8 +165,8 @@ def test_threads_and_exit_handlers_see_the_program(traced, program):
 
 TOLD = """
 main = sys.modules["__main__"]
-print(main.__file__, __file__ == main.__file__, sys.path[0], __package__ or "", __cached__,
-      __spec__ and __spec__.name)
+print(main.__file__, __file__ == main.__file__, sys.path[0], __package__ or "",
+      globals().get("__cached__", "none"), __spec__ and __spec__.name)
 """
 
 
