@@ -188,7 +188,8 @@ def test_command_makes_a_page_of_files(tmp_path, capsys):
     text = target.read_text("utf-8")
     assert text.startswith("<!DOCTYPE html>") and text.count('"copy 16 bytes"') == 2
     assert text.index("host (process ") < text.rindex("host (process ")
-    assert command.main(["trace", "--from", str(target), "--html", str(target)]) == 1
+    other = str(tmp_path / "other.html")
+    assert command.main(["trace", "--from", str(target), "--html", other]) == 1
     assert "page.html is not JSON" in capsys.readouterr().err
     assert command.main(["trace", "--from", files[0], "--html", str(tmp_path)]) == 1
     assert "Is a directory" in capsys.readouterr().err
