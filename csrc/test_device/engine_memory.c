@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,6 +42,11 @@ static struct {
     size_t limits[AD_ENGINE_MAX_DEVICES]; /* 0: the default */
     size_t used[AD_ENGINE_MAX_DEVICES];
 } memory;
+
+/* Read-locked while work touches memory, write-locked while pages are closed.
+ * It is taken with the engine's lock held, so that no work begins between its
+ * check and its first access. */
+static pthread_rwlock_t touched = PTHREAD_RWLOCK_INITIALIZER;
 
 /* --- the arena ----------------------------------------------------------- */
 
@@ -228,6 +234,31 @@ ad_engine_may_touch(const void *pointer, size_t nbytes)
 }
 
 int
+ad_engine_touch(const ad_engine_range *ranges, size_t n, ad_engine_work work,
+                void *arg)
+{
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (ranges[i].nbytes > 0 &&
+            !may_touch_locked(ranges[i].data, ranges[i].nbytes)) {
+            status = AD_ENGINE_ILLEGAL_ADDRESS;
+        }
+    }
+    if (status == AD_ENGINE_OK) {
+        pthread_rwlock_rdlock(&touched);
+    }
+    ad_engine_unlock();
+    if (status == AD_ENGINE_OK) {
+        status = work(arg);
+        pthread_rwlock_unlock(&touched);
+    }
+    return status;
+}
+
+int
 ad_engine_peek(void *target, const void *source, size_t nbytes)
 {
     int status = ad_engine_lock();
@@ -369,13 +400,9 @@ close_foreign(const allocation *a)
 }
 
 static void
-close_pages(allocation *a)
+close_own(const allocation *a)
 {
     char *base = a->public.base;
-    if (a->file >= 0) {
-        close_foreign(a);
-        return;
-    }
     mprotect(base + memory.size, a->n_mapped, PROT_NONE);
     if (a->public.kind != AD_ENGINE_DEVICE) {
         mprotect(base, a->n_mapped, PROT_NONE);
@@ -384,6 +411,19 @@ close_pages(allocation *a)
     fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               base - memory.base, (off_t)a->n_mapped);
 #endif
+}
+
+/* After the work that touches memory now. */
+static void
+close_pages_locked(const allocation *a)
+{
+    pthread_rwlock_wrlock(&touched);
+    if (a->file >= 0) {
+        close_foreign(a);
+    } else {
+        close_own(a);
+    }
+    pthread_rwlock_unlock(&touched);
 }
 
 /* Opens the pages, which are given addresses. */
@@ -404,7 +444,7 @@ enter_locked(allocation *a)
                  : open_pages(a) ? AD_ENGINE_OK
                                  : AD_ENGINE_OUT_OF_MEMORY;
     if (status != AD_ENGINE_OK) {
-        close_pages(a);
+        close_pages_locked(a);
     }
     return status;
 }
@@ -428,7 +468,7 @@ allocate_locked(allocation *a)
     }
     status = insert_locked(a);
     if (status != AD_ENGINE_OK) {
-        close_pages(a);
+        close_pages_locked(a);
     } else if (used != NULL) {
         *used += nbytes;
     }
@@ -480,7 +520,7 @@ free_locked(allocation *a)
     }
     remove_locked(a);
     if (a->public.kind != AD_ENGINE_REGISTERED) {
-        close_pages(a);
+        close_pages_locked(a);
     }
     drop(a);
 }
@@ -769,31 +809,44 @@ extent(size_t pitch, size_t width, size_t height, size_t *out)
 }
 
 static bool
+ranges_of(const copy_work *c, ad_engine_range out[2])
+{
+    out[0].data = c->target;
+    out[1].data = c->source;
+    return extent(c->target_pitch, c->width, c->height, &out[0].nbytes) &&
+           extent(c->source_pitch, c->width, c->height, &out[1].nbytes);
+}
+
+static bool
 may_copy(const copy_work *c)
 {
-    size_t n_target;
-    size_t n_source;
-    return extent(c->target_pitch, c->width, c->height, &n_target) &&
-           extent(c->source_pitch, c->width, c->height, &n_source) &&
-           ad_engine_may_touch(c->target, n_target) &&
-           ad_engine_may_touch(c->source, n_source);
+    ad_engine_range ranges[2];
+    return ranges_of(c, ranges) &&
+           ad_engine_may_touch(ranges[0].data, ranges[0].nbytes) &&
+           ad_engine_may_touch(ranges[1].data, ranges[1].nbytes);
+}
+
+static int
+copy_rows(void *arg)
+{
+    const copy_work *c = arg;
+    char *target = ad_engine_inside(c->target);
+    const char *source = ad_engine_inside(c->source);
+    for (size_t i = 0; i < c->height; i++) {
+        memmove(target + i * c->target_pitch, source + i * c->source_pitch,
+                c->width);
+    }
+    return AD_ENGINE_OK;
 }
 
 static int
 run_copy(void *arg)
 {
-    copy_work *c = arg;
-    int status = AD_ENGINE_ILLEGAL_ADDRESS;
-    if (may_copy(c)) {
-        char *target = ad_engine_inside(c->target);
-        const char *source = ad_engine_inside(c->source);
-        for (size_t i = 0; i < c->height; i++) {
-            memmove(target + i * c->target_pitch, source + i * c->source_pitch,
-                    c->width);
-        }
-        status = AD_ENGINE_OK;
-    }
-    free(c);
+    ad_engine_range ranges[2];
+    int status = ranges_of(arg, ranges)
+                     ? ad_engine_touch(ranges, 2, copy_rows, arg)
+                     : AD_ENGINE_ILLEGAL_ADDRESS;
+    free(arg);
     return status;
 }
 
@@ -862,19 +915,24 @@ typedef struct fill_work {
 } fill_work;
 
 static int
+fill(void *arg)
+{
+    const fill_work *f = arg;
+    char *target = ad_engine_inside(f->target);
+    for (size_t i = 0; i < f->n; i++) {
+        /* Little-endian, like all of arrowdev's data. */
+        memcpy(target + i * f->size, &f->pattern, f->size);
+    }
+    return AD_ENGINE_OK;
+}
+
+static int
 run_fill(void *arg)
 {
-    fill_work *f = arg;
-    int status = AD_ENGINE_ILLEGAL_ADDRESS;
-    if (ad_engine_may_touch(f->target, f->n * f->size)) {
-        char *target = ad_engine_inside(f->target);
-        for (size_t i = 0; i < f->n; i++) {
-            /* Little-endian, like all of arrowdev's data. */
-            memcpy(target + i * f->size, &f->pattern, f->size);
-        }
-        status = AD_ENGINE_OK;
-    }
-    free(f);
+    const fill_work *f = arg;
+    const ad_engine_range range = {f->target, f->n * f->size};
+    int status = ad_engine_touch(&range, 1, fill, arg);
+    free(arg);
     return status;
 }
 

@@ -223,23 +223,27 @@ software_copy(void *self, void *device, void *stream,
 }
 
 static int
-run_launch(void *arg)
+launch_inside(void *arg)
 {
     arrowdev_launch *launch = arg;
-    int status = AD_ENGINE_ILLEGAL_ADDRESS;
-    if (ad_engine_may_touch(address_of(&launch->source),
-                            launch->source_size) &&
-        ad_engine_may_touch(address_of(&launch->values),
-                            launch->values_size) &&
-        ad_engine_may_touch(address_of(&launch->target),
-                            launch->target_size)) {
-        launch->source.data = ad_engine_inside(launch->source.data);
-        launch->values.data = ad_engine_inside(launch->values.data);
-        launch->target.data = ad_engine_inside(launch->target.data);
-        launch->run(launch);
-        status = AD_ENGINE_OK;
-    }
-    free(launch);
+    launch->source.data = ad_engine_inside(launch->source.data);
+    launch->values.data = ad_engine_inside(launch->values.data);
+    launch->target.data = ad_engine_inside(launch->target.data);
+    launch->run(launch);
+    return AD_ENGINE_OK;
+}
+
+static int
+run_launch(void *arg)
+{
+    const arrowdev_launch *launch = arg;
+    const ad_engine_range ranges[] = {
+        {address_of(&launch->source), launch->source_size},
+        {address_of(&launch->values), launch->values_size},
+        {address_of(&launch->target), launch->target_size},
+    };
+    int status = ad_engine_touch(ranges, 3, launch_inside, arg);
+    free(arg);
     return status;
 }
 

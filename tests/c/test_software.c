@@ -297,6 +297,29 @@ test_copies_and_fills(void)
     finish(queue);
 }
 
+/* The work ends first, or finds no memory. */
+static void
+test_free_during_work(void)
+{
+    uint64_t queue = new_queue(0);
+    for (int i = 0; i < 300; i++) {
+        char *from = new_memory(1 << 16);
+        char *to = new_memory(1 << 16);
+        CHECK_INT(ad_engine_fill(queue, from, 7, 1, 1 << 16), AD_ENGINE_OK);
+        CHECK_INT(
+            ad_engine_copy(queue, to, 1 << 16, from, 1 << 16, 1 << 16, 1),
+            AD_ENGINE_OK);
+        for (volatile int pause = 0; pause < 50 * i; pause++) {
+        }
+        CHECK_INT(ad_engine_free(from), AD_ENGINE_OK);
+        CHECK_INT(ad_engine_free(to), AD_ENGINE_OK);
+    }
+    int status = ad_engine_queue_synchronize(queue, LIMIT);
+    CHECK(status == AD_ENGINE_OK || status == AD_ENGINE_ILLEGAL_ADDRESS);
+    ad_engine_reset(); /* forgets the failed work */
+    finish(queue);
+}
+
 static void
 test_ordered_free(void)
 {
@@ -644,6 +667,7 @@ main(void)
         CHECK_TEST(test_memory_runs_out),
         CHECK_TEST(test_registered_memory),
         CHECK_TEST(test_copies_and_fills),
+        CHECK_TEST(test_free_during_work),
         CHECK_TEST(test_ordered_free),
         CHECK_TEST(test_failures_on_demand),
         CHECK_TEST(test_log),

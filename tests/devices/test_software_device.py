@@ -3,6 +3,7 @@
 tests/c/test_software.c tests the engine with several threads.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -111,6 +112,20 @@ class TestMemory:
         assert "did not wait" in str(caught.value)
         device.reset()
         queue.synchronize()
+
+    @pytest.mark.parametrize("kind", ["device", "managed"])
+    def test_memory_is_freed_while_work_on_it_runs(self, device, kind):
+        """The work that runs ends first. What comes later finds no memory."""
+        queue = device.queue()
+        for milliseconds in range(5):
+            memory = device.empty(1 << 24, kind=kind)
+            queue.fill(memory, 1)
+            time.sleep(milliseconds / 1000)
+            memory.free()
+            assert device.kind_of(memory.address) is None
+        with contextlib.suppress(ad.DeviceError):  # one had not begun
+            queue.synchronize()
+        device.reset()
 
     def test_memory_limit(self, device):
         settled(device)
