@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from arrow_samples import skip_what_pyarrow_misreads
 from concat_checks import ALL, pieces
+from lifetimes import settled
 from loops import looped
 from peer import Peer
 
@@ -355,7 +356,7 @@ def test_failing_runtime_calls(software, call, name, make):
     arrays = pieces(ALL[name], "ext_dev:0")
     gc.collect()
     software.synchronize()
-    before = software.live().allocations
+    before = settled(software).allocations
     failed = 0
     for n in range(1, 300):
         software.fail_at(n, call)
@@ -477,7 +478,7 @@ def test_a_device_leaves_rare_types_to_the_host(software, caplog, name):
     there = source.to("ext_dev:0")
     gc.collect()
     software.synchronize()
-    before = software.live().allocations
+    before = settled(software).allocations
     queues = [software.queue() for _ in range(2)]
     copies = [ad.array(there, device="ext_dev:0", copy=True, stream=queue) for queue in queues]
     with caplog.at_level("DEBUG", "arrowdev"):

@@ -11,6 +11,7 @@ import pytest
 from arrow_samples import ROWS, SAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
+from lifetimes import settled
 
 import arrowdev as ad
 
@@ -184,7 +185,7 @@ def test_compact_of_children():
 
 
 def test_compact_keeps_the_memory(software):
-    before = software.live()
+    before = settled(software)
     array = ad.array(pa.array([1, None, 3] * 50)).to("ext_dev:0")[5:].compact()
     assert array.to("cpu").to_pylist() == ([1, None, 3] * 50)[5:]
     del array
@@ -207,7 +208,7 @@ def test_failing_calls(software, call):
     mask = ad.tensor(np.arange(5995) % 3 != 0).to("ext_dev:0")
     gc.collect()
     software.synchronize()
-    before = software.live()
+    before = settled(software)
     for work in (
         array.compact,
         lambda: ad.array(array, validity=mask),

@@ -14,6 +14,7 @@ import pytest
 from arrow_samples import SAMPLES
 from failing_calls import copy_everything, fail_every_call, same
 from interface_dicts import OnlyInterface
+from lifetimes import settled
 from loops import looped
 
 import arrowdev as ad
@@ -377,7 +378,7 @@ def test_device_memory_kept_until_read(device):
 def test_no_allocation_is_leaked(device):
     gc.collect()
     device.synchronize()
-    before = device.live()
+    before = settled(device)
     for array in SAMPLES.values():
         ad.array(array).to(HERE).slice(3, 5).to(THERE).to("cpu")
     gc.collect()
@@ -429,7 +430,7 @@ def test_failure_at_every_call(device, name, stay):
     copy_everything(SAMPLES[name], tensor, HERE, THERE)
     gc.collect()
     device.synchronize()
-    before = device.live().allocations
+    before = settled(device).allocations
     n_failed = fail_every_call(
         partial(device.fail_at, stay=stay),
         lambda: device.n_calls,

@@ -12,6 +12,7 @@ import threading
 import weakref
 
 import pytest
+from lifetimes import settled
 
 import arrowdev as ad
 from arrowdev import testing
@@ -100,7 +101,7 @@ def test_empty_on_the_host():
 
 def test_empty_on_a_device(software, queue):
     device = ad.device("ext_dev:1")
-    before = software.live()
+    before = settled(software)
     buffer = device.empty(1 << 20)
     assert (buffer.nbytes, buffer.device) == (1 << 20, device)
     assert software.kind_of(buffer.data_ptr) == "device"

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from lifetimes import is_gone, skip_if_sanitized
+from lifetimes import is_gone, settled, skip_if_sanitized
 from peer import Peer
 from stream_samples import LIMIT, OneMethod, failing, foreign
 
@@ -902,7 +902,7 @@ def test_current_stream_waits_for_each_batch(device):
 
 
 def test_device_memory_is_freed(device):
-    before = device.live()
+    before = settled(device)
     queue = device.queue()
     for array in ad.array_stream(on_device(device, queue, 50)):
         array.synchronize()
