@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -65,6 +68,7 @@ class _World:
     devices: list[ad.Device]
     stream: Callable[[ad.Device], Any] | None
     hold: Callable[[Any], AbstractContextManager[object]] | None
+    setup: str
     streams: list[Any] = field(default_factory=list)  # of the user, which outlive the memory
 
     @property
@@ -332,6 +336,85 @@ def _wait_for(child: int) -> int | None:
     return None
 
 
+# --- another process ----------------------------------------------------------------------------
+
+# It says in a line that it has attached, and writes the bytes then.
+READER = """
+import json, sys
+sys.path, setup, text = json.loads(sys.stdin.readline())
+exec(setup)
+import arrowdev as ad
+try:
+    there = ad.attach(text)
+except ad.ExchangeError as error:
+    sys.exit("runtime" if error.reason == "runtime" else f"ExchangeError: {error}")
+print(flush=True)
+sys.stdout.buffer.write(bytes(memoryview(ad.tensor(there.to("cpu"))).cast("B")))
+"""
+
+
+@contextlib.contextmanager
+def _reader(shared: ad.Shared, setup: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Give a process that has attached to shared memory, or has failed to."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", READER]
+    # Without a buffer: communicate() would not see what is in it.
+    with subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            child.stdin.write(json.dumps([sys.path, setup, str(shared)]).encode() + b"\n")
+            child.stdin.flush()
+            _within(child.stdout.readline)
+            yield child
+        finally:
+            child.kill()
+
+
+def _result_of(child: subprocess.Popen[bytes]) -> tuple[bytes, str]:
+    """Return the bytes that it has read, and what went wrong."""
+    found, errors = child.communicate(timeout=SECONDS)
+    lines = errors.decode(errors="replace").splitlines()
+    if child.returncode == 0:
+        return found, ""
+    return found, lines[-1] if lines else f"exit code {child.returncode}"
+
+
+def _check_share(report: Report, world: _World) -> None:
+    rule = "backend.share"
+    data = _pattern(5000)
+    there = ad.tensor(world.put(data), copy=True)
+    try:
+        shared = ad.share(there[1000:])
+    except ad.ExchangeError as refusal:
+        if refusal.reason != "share":
+            raise
+        report.untry(rule, str(refusal))
+        return
+    with shared, _reader(shared, world.setup) as child:
+        found, error = _result_of(child)
+    if error == "runtime":
+        report.untry(rule, "another process has no runtime for the type; pass setup=")
+        return
+    what = f"another process: {error}" if error else "another process found other bytes"
+    report.hold(rule, not error and found == data[1000:], what)
+
+
+def _check_share_while_held(report: Report, world: _World) -> None:
+    if "backend.share" not in report.held:
+        return
+    data = _pattern(5000)
+    there = world.put(data)
+    there.synchronize()
+    with contextlib.ExitStack() as stack:
+        with _held(world) as stream:
+            pending = _within(lambda: ad.tensor(there, copy=True, stream=stream))
+            shared = stack.enter_context(_within(lambda: ad.share(pending)))
+            child = stack.enter_context(_reader(shared, world.setup))
+            time.sleep(0.2)  # one that waits for nothing has read by then
+        is_right = _result_of(child)[0] == data
+    report.hold("backend.share", is_right, "another process did not wait for an event")
+
+
 # --- with streams that can be held --------------------------------------------------------------
 
 
@@ -425,6 +508,7 @@ CHECKS: dict[str, Callable[[Report, _World], None]] = {
     "backend.release": _check_release,
     "backend.threads": _check_threads,
     "backend.fork": _check_fork,
+    "backend.share": _check_share,
 }
 
 
@@ -458,14 +542,16 @@ def check_backend(
     *,
     stream: Callable[[ad.Device], Any] | None = None,
     hold: Callable[[Any], AbstractContextManager[object]] | None = None,
+    setup: str = "",
     ignore: Collection[str] = (),
 ) -> Report:
     """Try the contract of a backend on the devices of a type, from outside.
 
-    It copies, waits, allocates and forks by arrowdev's public functions, and looks at what comes
-    back. Without `hold` a missing wait is found only if the device is slow enough for it: the
-    copies are large, and each is tried several times. A fault may end the process, and a function
-    that waits for work while its caller holds the GIL hangs, since nobody can let the work go on.
+    It copies, waits, allocates, forks and shares by arrowdev's public functions, and looks at what
+    comes back. Without `hold` a missing wait is found only if the device is slow enough for it:
+    the copies are large, and each is tried several times. A fault may end the process, and a
+    function that waits for work while its caller holds the GIL hangs, since nobody can let the
+    work go on.
 
     Parameters
     ----------
@@ -476,6 +562,9 @@ def check_backend(
         the device has done its work.
     hold : callable, optional
         ``with hold(stream):`` no work begins on such a stream inside the block.
+    setup : str
+        Python statements that make the backend known in another process, such as ``import mylib``.
+        A backend with an entry point needs none.
     ignore : collection of str
         Ids of rules that are known to be broken.
 
@@ -498,8 +587,10 @@ def check_backend(
     """
     _require_callable("stream", stream)
     _require_callable("hold", hold)
+    if not isinstance(setup, str):
+        raise TypeError(f"setup must be a str, not {type(setup).__name__}")
     number = whole("device_type", device_type, 1, 2**31 - 1)
-    world = _World(_devices_of(number), stream, hold)
+    world = _World(_devices_of(number), stream, hold, setup)
     report = Report(f"the backend of {world.here}", rules=BACKEND_RULES)
     checks = dict(CHECKS)
     if world.is_host:
@@ -512,6 +603,7 @@ def check_backend(
     if not world.is_host and stream is not None and hold is not None:
         _run(report, "backend.wait", _check_held, world)
         _run(report, "backend.synchronize", _check_held_device, world)
+        _run(report, "backend.share", _check_share_while_held, world)
         _run(report, "backend.synchronize", _let_streams_go, world)
     elif not world.is_host:
         report.untry("backend.stream", "needs stream= and hold=")

@@ -332,6 +332,8 @@ BACKEND_RULES = _rules(
     ("backend.threads", "several threads use the devices at once", BACKEND + "Threads"),
     ("backend.fork", "a forked child gets an error, and ends; the parent goes on",
      BACKEND + "Forks and the end"),
+    ("backend.share", "another process finds the same bytes, after the work that is pending",
+     BACKEND + "Other processes"),
 )  # fmt: skip
 
 

@@ -423,6 +423,39 @@ load_and_abort_later(void *self, arrowdev_error *error)
     return pthread_atfork(NULL, NULL, abort);
 }
 
+static int
+export_the_next_page(void *self, void *device, const void *data,
+                     arrowdev_shared *out, arrowdev_error *error)
+{
+    int code = sound.memory_export(self, device, data, out, error);
+    out->file_offset += 4096;
+    return code;
+}
+
+/* An event that is behind no work. */
+static int
+export_an_old_event(void *self, void *device, void *stream, void **sync_event,
+                    arrowdev_shared *out, arrowdev_error *error)
+{
+    void *idle = NULL;
+    (void)stream;
+    int code = sound.stream_create(self, device, &idle, error);
+    if (code == ARROWDEV_OK) {
+        code = sound.event_export(self, device, idle, sync_event, out, error);
+        sound.stream_destroy(self, device, idle);
+    }
+    return code;
+}
+
+static int
+name_no_device(void *self, int64_t id, unsigned char uuid[16],
+               arrowdev_error *error)
+{
+    (void)self, (void)error;
+    memset(uuid, 255 - (int)id, 16);
+    return ARROWDEV_OK;
+}
+
 /* broken(capsule, type, fault): a backend that breaks a rule. */
 static PyObject *
 broken(PyObject *module, PyObject *args)
@@ -461,6 +494,9 @@ broken(PyObject *module, PyObject *args)
            bad.copy_in = copy_in_on_the_same_thread)
     BREAKS("fork_hangs", bad.load = load_and_hang_later)
     BREAKS("fork_aborts", bad.load = load_and_abort_later)
+    BREAKS("share_bytes", bad.memory_export = export_the_next_page)
+    BREAKS("share_event", bad.event_export = export_an_old_event)
+    BREAKS("share_nothing", bad.device_uuid = name_no_device)
     return ArrowDev_BackendCapsule(type, &bad);
 }
 

@@ -3,6 +3,7 @@
 import gpu
 import numpy as np
 import pytest
+from test_cuda_share import START
 
 import arrowdev as ad
 from arrowdev.testing import check_backend, check_producer
@@ -35,6 +36,7 @@ def test_backend():
         ad.DeviceType.CUDA,
         stream=lambda device: gpu.Stream(),  # on device 0, which is current
         hold=lambda stream: gpu.Gate(stream.handle),
+        setup=START,
     )
     assert report.held == set(BACKEND_RULES) and not report.untried
 

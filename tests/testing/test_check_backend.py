@@ -7,12 +7,15 @@ import registered
 from registered import PLAIN, TYPE
 
 import arrowdev as ad
-from arrowdev.testing import ConformanceError, check_backend
+from arrowdev.testing import ConformanceError, check_backend, software_device
 from arrowdev.testing._rules import BACKEND_RULES
 
 # What needs two devices, kernels, events, or a stream that can be held.
 HELD = {"backend.stream"}
+SHARE = {"backend.share"}
 ORDER = {"backend.event", "backend.wait", *HELD}
+# In another process.
+SOFTWARE_DEVICE = "from arrowdev.testing import software_device; software_device().__enter__()"
 
 
 def test_host():
@@ -23,7 +26,7 @@ def test_host():
 
 def test_software_device():
     """In a process of its own: a block with more devices, earlier, would leave them there."""
-    registered.run("""if True:
+    registered.run(f"""if True:
         from arrowdev import DeviceType
         from arrowdev.testing import check_backend, software_device
         from arrowdev.testing._rules import BACKEND_RULES
@@ -32,6 +35,7 @@ def test_software_device():
                 DeviceType.EXT_DEV,
                 stream=lambda on: device.queue(on.id),
                 hold=lambda queue: queue.held(),
+                setup={SOFTWARE_DEVICE!r},
             )
         assert report.held == set(BACKEND_RULES) and not report.untried
         """)
@@ -40,14 +44,15 @@ def test_software_device():
 def test_backend_of_the_docs():
     registered.register()
     report = check_backend(TYPE, stream=registered.new_stream, hold=registered.hold)
-    assert report.held == set(BACKEND_RULES) and not report.untried
+    assert set(report.untried) == SHARE
+    assert report.held == set(BACKEND_RULES) - SHARE
 
 
 def test_runtime_without_events():
     registered.register_plain()
     registered.failing().set_devices(1)
     report = check_backend(PLAIN)
-    assert set(report.untried) == HELD | {"backend.kernels"}
+    assert set(report.untried) == HELD | SHARE | {"backend.kernels"}
     assert report.held == set(BACKEND_RULES) - set(report.untried)
 
 
@@ -55,11 +60,12 @@ def test_opencl():
     if not any(device.type == ad.DeviceType.OPENCL for device in ad.devices()):
         pytest.skip("could not import 'pyopencl': there is no OpenCL device")
     report = check_backend(ad.DeviceType.OPENCL)
-    assert set(report.untried) <= HELD
-    assert report.held >= set(BACKEND_RULES) - HELD
+    assert set(report.untried) <= HELD | SHARE
+    assert report.held >= set(BACKEND_RULES) - HELD - SHARE
 
 
-FAULTS = {rule: rule.partition(".")[2] for rule in BACKEND_RULES} | {"backend.fork": "fork_hangs"}
+FAULTS = {rule: rule.partition(".")[2] for rule in BACKEND_RULES if rule not in SHARE}
+FAULTS["backend.fork"] = "fork_hangs"
 
 
 @pytest.mark.slow
@@ -86,6 +92,66 @@ def test_fault_is_found(rule, fault):
         assert f"broken: {rule}: {BACKEND_RULES[rule].text}" in said
 
 
+SOUND_IN_ANOTHER_PROCESS = """
+import arrowdev, registered
+from arrowdev.testing import _device
+_device.start(2)
+arrowdev.register_backend(registered.failing().broken(_device.backend(), 28, ""))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("share_bytes", "another process found other bytes"),
+        ("share_event", "another process did not wait for an event"),
+        ("share_nothing", "another process: ExchangeError: "),
+        ("", None),
+    ],
+)
+def test_fault_for_another_process_is_found(fault, text):
+    """The software device serves another type, and is sound in the process that attaches."""
+    said = registered.run(
+        f"""if True:
+        import registered
+        from arrowdev import register_backend
+        from arrowdev.testing import ConformanceError, _device, check_backend, software_device
+        queues = {{}}
+
+        def new_stream(on):
+            queue = device.queue(on.id)
+            queues[queue.handle] = queue
+            return queue.handle
+
+        with software_device() as device:
+            register_backend(registered.failing().broken(_device.backend(), 28, "{fault}"))
+            try:
+                report = check_backend(
+                    28,
+                    stream=new_stream,
+                    hold=lambda handle: queues[handle].held(),
+                    setup={SOUND_IN_ANOTHER_PROCESS!r},
+                )
+                print(report.untried, "backend.share" in report.held)
+            except ConformanceError as error:
+                print(error)
+        """
+    ).stdout
+    if text is None:
+        assert said == "{} True\n"
+    else:
+        assert "broken: backend.share" in said and text in said
+
+
+def test_another_process_needs_the_backend():
+    with software_device(devices=2):
+        report = check_backend(ad.DeviceType.EXT_DEV)
+    assert report.untried["backend.share"] == (
+        "another process has no runtime for the type; pass setup="
+    )
+
+
 def test_rule_that_is_not_there():
     with pytest.raises(ValueError, match=r"no such rules: backend\.nothing"):
         check_backend(ad.DeviceType.CPU, ignore=["backend.nothing"])
@@ -107,6 +173,7 @@ def test_type_without_a_runtime():
         ({"device_type": 2**40}, ValueError, "from 1 to 2147483647"),
         ({"stream": 3}, TypeError, "stream must be callable, not int"),
         ({"hold": "x"}, TypeError, "hold must be callable, not str"),
+        ({"setup": print}, TypeError, "setup must be a str, not builtin_function_or_method"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):
