@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from functools import partial
 
 import arrowdev
@@ -298,8 +299,20 @@ def hold_released(report: Report, watched: dict[str, Watched], whose: str) -> No
         report.hold("release.marked", marked, "release of a child is not NULL after a call")
 
 
+def _dirty_small_arrays() -> None:
+    """Fill what NumPy keeps of freed arrays: up to seven of each size below 1 KiB."""
+    numpy: Any = sys.modules.get("numpy")
+    for size in range(1, 1024) if numpy is not None else ():
+        for array in [numpy.empty(size, "uint8") for _ in range(1 if size % 8 else 7)]:
+            array.fill(0xA5)
+
+
 def dirty_the_heap() -> None:
-    """Fill free heap memory with nonzero bytes, to reveal members that a producer does not set."""
+    """Fill free memory with nonzero bytes.
+
+    It reveals members that a producer does not set, and data that it has let go.
+    """
+    _dirty_small_arrays()
     libc = ctypes.CDLL(None)
     malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("malloc", libc))
     free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(("free", libc))

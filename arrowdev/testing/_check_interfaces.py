@@ -32,6 +32,7 @@ MAX_SIZE = (1 << 63) - 1
 
 # The contents of longer arrays are not compared.
 MAX_BYTES = 1 << 24
+N_PARTS = 64  # of longer data, of which a byte is read
 
 
 def is_shown(obj: object, name: str) -> bool:
@@ -220,8 +221,8 @@ def _is_same(before: object, after: object) -> bool:
         return False
 
 
-def _contents(found: dict[str, Any]) -> bytes | None:
-    """Return the bytes from the first to the last element on the host."""
+def _span(found: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the address of the first byte on the host, and the bytes up to the last element."""
     data, kind = found.get("data"), _kind(found["typestr"])
     if not isinstance(data, tuple) or kind is None or 0 in found["shape"] or kind[0] == "t":
         return None
@@ -233,8 +234,19 @@ def _contents(found: dict[str, Any]) -> bytes | None:
         steps = [(n - 1) * step for n, step in zip(found["shape"], strides, strict=True)]
         first = sum(step for step in steps if step < 0)
         last = sum(step for step in steps if step > 0)
-    n_bytes = last - first + size
-    return _host_read.read(data[0] + first, n_bytes) if n_bytes <= MAX_BYTES else None
+    return data[0] + first, last - first + size
+
+
+def _contents(found: dict[str, Any]) -> bytes | None:
+    """Return the bytes of the elements on the host; None, once some are read, if they are many."""
+    span = _span(found)
+    if span is None:
+        return None
+    if span[1] <= MAX_BYTES:
+        return _host_read.read(*span)
+    for part in range(N_PARTS):
+        _host_read.read(span[0] + (span[1] - 1) * part // (N_PARTS - 1), 1)
+    return None
 
 
 def _check_again(report: Report, name: str, obj: object) -> None:
@@ -252,6 +264,8 @@ def _check_again(report: Report, name: str, obj: object) -> None:
     if contents is not None:
         after = report.attempt("interface.lifetime", _contents, before)
         report.hold("interface.lifetime", after == contents, "other data when the dict was gone")
+    elif name == HOST and _span(before) is not None:
+        report.untry("interface.lifetime", f"the data have more than {MAX_BYTES} bytes")
     after = getattr(obj, name)
     if report.hold("interface.again", isinstance(after, dict), f"then {after!r}"):
         said = _said(name, after)

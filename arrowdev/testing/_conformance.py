@@ -131,8 +131,28 @@ def producer_report(
             what = "the failing object"
             _guarded(report, what, fail, partial(_check_failing, report, spoken, fail))
     if report.held <= WITHOUT_DATA and not report.broken:
-        raise TypeError(f"{report.subject} refuses all that it offers: {', '.join(spoken)}")
+        raise _refuses_all(report, spoken, make)
     return report
+
+
+def _refuses_all(report: Report, spoken: list[str], make: _Factory) -> TypeError:
+    """Return an error that names what each protocol raises."""
+    obj = make()
+    reasons = []
+    for name in spoken:
+        error = None if name == ASYNC else _error_of(obj, name)
+        reasons.append(f"{name} ({type(error).__name__}: {error})" if error else name)
+    return TypeError(_shown(f"{report.subject} refuses all that it offers: {'; '.join(reasons)}"))
+
+
+def _error_of(obj: object, name: str) -> Exception | None:
+    try:
+        offered = getattr(obj, name)
+        if callable(offered):
+            offered()
+    except Exception as error:
+        return error
+    return None
 
 
 def _check_failing(report: Report, spoken: list[str], make: _Factory) -> None:

@@ -75,8 +75,41 @@ class Picture:
         return ad.array(flat).__arrow_c_array__(requested_schema)
 
 
+class SmallArray:
+    """Memory of NumPy's, which keeps small arrays that are freed as they are."""
+
+    def __init__(self, length):
+        self.values = np.arange(float(length))
+
+    def __arrow_c_array__(self, requested_schema=None):
+        where = self.values.ctypes.data
+        tensor = ad.Tensor.from_pointer(where, self.values.shape, "float64", "cpu")
+        return ad.array(tensor).__arrow_c_array__(requested_schema)
+
+
+class SmallInterface(SmallArray):
+    """The dict is that of an array that is freed."""
+
+    __arrow_c_array__ = None
+
+    @property
+    def __array_interface__(self):
+        return (self.values + 0).__array_interface__
+
+
 FAULTS = {
     "no owner": (lambda: Numbers(owner=False), "release.lifetime"),
+    "no owner of two numbers": (lambda: SmallArray(2), "release.lifetime"),
+    "no owner of ten numbers": (lambda: SmallArray(10), "release.lifetime"),
+    "no owner of 127 numbers": (lambda: SmallArray(127), "release.lifetime"),
+    "the interface of ten numbers that are gone": (
+        lambda: SmallInterface(10),
+        "interface.lifetime",
+    ),
+    "an interface of far too many numbers": (
+        lambda: Dict(shape=(10**9, 3)),
+        "interface.data",
+    ),
     "no event": (lambda: Numbers(event=False), "device.order"),
     "the event of another queue": (lambda: Numbers(devices.of_another_queue), "device.order"),
     "an event recorded too early": (lambda: Numbers(devices.too_early), "device.order"),
