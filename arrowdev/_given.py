@@ -6,6 +6,7 @@ from arrowdev._core import (
     Array,
     ArrayStream,
     Tensor,
+    _copied,
     _has_bool8,
     _require_host,
     _schema_of_parts,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     Take: TypeAlias = Callable[[Source, bool | None, object], Array]
     Make: TypeAlias = Callable[[Any, bool | None, object], Any]
     Kind: TypeAlias = Literal["array", "tensor", "stream"]
+
+
+UNFLAGGED = "the library knows no read-only memory"
 
 
 def cannot_promise(name: str) -> ExchangeError:
@@ -83,7 +87,7 @@ def take_for_old_capsules(obj: Source, copy: bool | None, stream: object) -> Ten
     """The same, for a library whose capsules have no read-only flag."""
     values = take_row_major(obj, copy, stream)
     if values.readonly and copy is not False:
-        values = tensor(values, copy=True, stream=stream)
+        values = _copied(values, UNFLAGGED, stream)
     return values
 
 
@@ -262,6 +266,6 @@ def from_start(take: Take, *formats: str) -> Take:
         require_copy(
             copy, f"the library misreads slices of {part}, and other rows are a copy", data
         )
-        return array(data, copy=True, stream=stream)
+        return _copied(data, f"the library misreads slices of {part}", stream)
 
     return taken

@@ -12,6 +12,7 @@ from arrowdev._core import (
     DeviceType,
     ExchangeError,
     Tensor,
+    _copied,
     _extension,
     _require_host,
     _warn_if_readonly,
@@ -22,6 +23,7 @@ from arrowdev._core import (
 )
 from arrowdev._errors import exchange_error
 from arrowdev._given import (
+    UNFLAGGED,
     cannot_promise,
     find_part,
     from_start,
@@ -248,7 +250,7 @@ def _jax(jax: Any, obj: Source, copy: bool | None, stream: object) -> Any:
     except ExchangeError as error:
         if error.reason != "readonly" or copy is False:
             raise
-        result = jax.numpy.from_dlpack(tensor(values, copy=True, stream=stream))
+        result = jax.numpy.from_dlpack(_copied(values, UNFLAGGED, stream))
     _require_dtype_of(values, result, 'allow it: jax.config.update("jax_enable_x64", True)')
     if copy is False and values.nbytes and result.unsafe_buffer_pointer() != values.data_ptr:
         raise exchange_error(

@@ -57,8 +57,8 @@ def serialize_on_device(value: Any) -> tuple[dict[str, Any], list[Buffer]]:
     """
     if value.device_type != DeviceType.CUDA:
         raise NotImplementedError("only for memory of CUDA devices")
-    if isinstance(value, Array):
-        value = _core.array(value, copy=True) if _is_slice(value) else value
+    if isinstance(value, Array) and _is_slice(value):
+        value = _core._copied(value, "only the rows of a slice are sent", None)
     schema, numbers, buffers = _share._parts_on_device(value)
     sized = iter(_sized(value)) if isinstance(value, Array) else iter(buffers)
     frames: list[Buffer] = []

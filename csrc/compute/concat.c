@@ -1279,6 +1279,7 @@ static ad_status
 concat_through_host(ad_schema schema, const ad_array *arrays, size_t n,
                     const ad_stream_ref *stream, ad_array *out, ad_error *err)
 {
+    const char *why = "the host joins rows that a device cannot";
     ad_array joined = {0};
     ad_array *copies = calloc(n, sizeof(*copies));
     if (copies == NULL) {
@@ -1286,16 +1287,16 @@ concat_through_host(ad_schema schema, const ad_array *arrays, size_t n,
     }
     ad_status status = check_devices(arrays, n, err);
     for (size_t i = 0; i < n && status == AD_OK; i++) {
-        status = ad_array_copy_to(&arrays[i], AD_CPU, stream, &copies[i], err);
+        status =
+            ad_array_copy_to(&arrays[i], AD_CPU, stream, why, &copies[i], err);
     }
     if (status == AD_OK) {
-        status = concat_there(schema, copies, n, stream, true,
-                              "the host joins rows that a device cannot",
-                              &joined, err);
+        status =
+            concat_there(schema, copies, n, stream, true, why, &joined, err);
     }
     if (status == AD_OK) {
         status = ad_array_copy_to(&joined, arrays[0].memory.device, stream,
-                                  out, err);
+                                  why, out, err);
         ad_array_clear(&joined);
     }
     for (size_t i = 0; i < n; i++) {

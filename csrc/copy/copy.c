@@ -868,11 +868,14 @@ job_clear(job *self)
  * the other from it. */
 static ad_status
 copy_array_via_host(const ad_array *array, ad_device target,
-                    const ad_stream_ref *stream, ad_array *out, ad_error *err)
+                    const ad_stream_ref *stream, const char *why,
+                    ad_array *out, ad_error *err)
 {
     ad_array on_host;
-    AD_RETURN_IF_ERR(ad_array_copy_to(array, AD_CPU, NULL, &on_host, err));
-    ad_status status = ad_array_copy_to(&on_host, target, stream, out, err);
+    AD_RETURN_IF_ERR(
+        ad_array_copy_to(array, AD_CPU, NULL, why, &on_host, err));
+    ad_status status =
+        ad_array_copy_to(&on_host, target, stream, why, out, err);
     ad_array_clear(&on_host);
     return status;
 }
@@ -892,12 +895,21 @@ hand_over(job *self, ad_array_move *ahead)
     ahead->nbytes = (size_t)self->nbytes;
 }
 
+static const char *
+default_reason(const ad_array *array, ad_device target)
+{
+    return ad_device_equal(array->memory.device, target)
+               ? "copy=True was passed"
+               : "the array was asked for on that device";
+}
+
 /* With `ahead`, whose array `out` is, the host does not wait: out->sync signals
  * that the memory has been written, also where it is host memory. */
 static ad_status
 copy_array_on_stream(const ad_array *array, ad_device target,
                      const ad_stream_ref *stream, bool is_borrowed,
-                     ad_array_move *ahead, ad_array *out, ad_error *err)
+                     const char *why, ad_array_move *ahead, ad_array *out,
+                     ad_error *err)
 {
     const ad_session_request request = {
         .source = array->memory.device,
@@ -914,12 +926,12 @@ copy_array_on_stream(const ad_array *array, ad_device target,
     bool is_open;
     int64_t start = ad_log_start();
     if (ad_session_is_via_host(array->memory.device, target)) {
-        return copy_array_via_host(array, target, stream, out, err);
+        return copy_array_via_host(array, target, stream, why, out, err);
     }
     AD_RETURN_IF_ERR(
         ad_session_try_open(&request, &is_open, &self.session, err));
     if (!is_open) {
-        return copy_array_via_host(array, target, stream, out, err);
+        return copy_array_via_host(array, target, stream, why, out, err);
     }
     /* The plan reads sizes in this session if no stream was given and the
      * stream runs on the source's device. Otherwise it opens a session of its
@@ -946,34 +958,32 @@ copy_array_on_stream(const ad_array *array, ad_device target,
     job_clear(&self);
     if (status == AD_OK) {
         AD_LOG_COPY(nbytes, array->memory.device, target,
-                    ad_device_equal(array->memory.device, target)
-                        ? "copy=True was passed"
-                        : "the array was asked for on that device",
-                    start);
+                    why != NULL ? why : default_reason(array, target), start);
     }
     return status;
 }
 
 static ad_status
 copy_array(const ad_array *array, ad_device target,
-           const ad_stream_ref *stream, bool is_borrowed, ad_array_move *ahead,
-           ad_array *out, ad_error *err)
+           const ad_stream_ref *stream, bool is_borrowed, const char *why,
+           ad_array_move *ahead, ad_array *out, ad_error *err)
 {
     ad_error unused;
-    ad_error *why = err != NULL ? err : &unused;
+    ad_error *found = err != NULL ? err : &unused;
     ad_status status = copy_array_on_stream(array, target, stream, is_borrowed,
-                                            ahead, out, why);
+                                            why, ahead, out, found);
     /* Bits need a kernel. The host can move them, too. */
-    return status != AD_OK && ad_error_has_reason(why, "kernel")
-               ? copy_array_via_host(array, target, stream, out, err)
+    return status != AD_OK && ad_error_has_reason(found, "kernel")
+               ? copy_array_via_host(array, target, stream, why, out, err)
                : status;
 }
 
 ad_status
 ad_array_copy_to(const ad_array *array, ad_device target,
-                 const ad_stream_ref *stream, ad_array *out, ad_error *err)
+                 const ad_stream_ref *stream, const char *why, ad_array *out,
+                 ad_error *err)
 {
-    return copy_array(array, target, stream, true, NULL, out, err);
+    return copy_array(array, target, stream, true, why, NULL, out, err);
 }
 
 /* --- moves: begun now, ended or dropped later ---------------------------- */
@@ -1002,8 +1012,8 @@ ad_array_move_begin(const ad_array *array, bool is_borrowed, ad_device target,
     };
     if (how == AD_MOVE_COPY) {
         ad_stream_hide_current();
-        ad_status status = copy_array(array, target, stream, is_borrowed, out,
-                                      &out->array, err);
+        ad_status status = copy_array(array, target, stream, is_borrowed, NULL,
+                                      out, &out->array, err);
         ad_stream_show_current();
         return status;
     }

@@ -51,11 +51,13 @@ AD_MUST_CHECK ad_status ad_tensor_copy_to(const ad_tensor *tensor,
  * variable-length data is read from its last offset, and the offsets of a
  * slice, its views and run ends are rebased on the host: all block. The sizes
  * of a view's buffers may be in host or device memory; the copy has them on
- * the target. */
+ * the target. `why` is the reason in messages; NULL: the user asked for the
+ * copy, or for the device. */
 AD_MUST_CHECK ad_status ad_array_copy_to(const ad_array *array,
                                          ad_device target,
                                          const ad_stream_ref *stream,
-                                         ad_array *out, ad_error *err);
+                                         const char *why, ad_array *out,
+                                         ad_error *err);
 
 /* How memory on `found` becomes memory on `target`. */
 typedef enum ad_move {

@@ -873,7 +873,7 @@ ad_origin(const char *attribute, PyObject *object, char *buffer)
 
 int
 ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
-                   char order, ad_tensor_value *value)
+                   char order, const char *why, ad_tensor_value *value)
 {
     ad_tensor *tensor = &value->tensor;
     ad_tensor_value copied;
@@ -883,9 +883,8 @@ ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
     int result = ad_choose_stream(state, stream, tensor->memory.device,
                                   &no_sync, &choice);
     if (result == 0) {
-        ad_status status =
-            ad_tensor_copy_to(tensor, tensor->memory.device, &choice, order,
-                              "copy=True was passed", &copied, &err);
+        ad_status status = ad_tensor_copy_to(
+            tensor, tensor->memory.device, &choice, order, why, &copied, &err);
         ad_stream_ref_clear(&choice);
         result = ad_raise_status(state, status, &err);
     }
@@ -911,7 +910,7 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
     }
     return ad_replace_by_copy(
                state, ad_request_stream(request, tensor->memory.device), 'C',
-               value) == 0
+               "copy=True was passed", value) == 0
                ? AD_IMPORT_DONE
                : AD_IMPORT_FAILED;
 }

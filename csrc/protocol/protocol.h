@@ -249,10 +249,10 @@ ad_import_result ad_import_error(ad_state *state, const ad_error *err);
 const char *ad_origin(const char *attribute, PyObject *object, char *buffer);
 
 /* Replaces the tensor by a contiguous copy in `order` on its device, made on
- * `stream` (NULL: absent). On failure -1 with an exception, and the tensor is
- * cleared. */
+ * `stream` (NULL: absent); `why` is the reason in messages. On failure -1 with
+ * an exception, and the tensor is cleared. */
 int ad_replace_by_copy(ad_state *state, const ad_stream_argument *stream,
-                       char order, ad_tensor_value *value);
+                       char order, const char *why, ad_tensor_value *value);
 
 /* The last step of every import of a tensor: stream=-1 drops the sync, and
  * copy=True copies on the device of the memory, unless the producer has made a

@@ -168,7 +168,7 @@ make_pending_array(uint64_t queue, ad_array *out)
     ad_array on_host;
     ok(ad_array_build(&spec, &on_host, &err));
     CHECK_INT(ad_engine_queue_hold(queue), AD_ENGINE_OK);
-    ok(ad_array_copy_to(&on_host, here, &choice, out, &err));
+    ok(ad_array_copy_to(&on_host, here, &choice, NULL, out, &err));
     ad_array_clear(&on_host);
 }
 
@@ -296,7 +296,7 @@ test_most_rows_without_buffers(void)
     ok(ad_schema_build(&empty_struct, &spec.schema, &err));
     ok(ad_array_build(&spec, &array, &err));
     ok(ad_array_validate_full(&array, &err));
-    ok(ad_array_copy_to(&array, here, NULL, &there_array, &err));
+    ok(ad_array_copy_to(&array, here, NULL, NULL, &there_array, &err));
     CHECK_INT(there_array.length, INT64_MAX - 1);
     ok(ad_array_validate_full(&there_array, &err));
     ad_array_clear(&there_array);

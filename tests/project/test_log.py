@@ -1,5 +1,6 @@
 """The logger "arrowdev": each copy, wait and refusal, with its reason."""
 
+import copy
 import logging
 import os
 import pickle
@@ -11,6 +12,7 @@ import pytest
 
 import arrowdev as ad
 from arrowdev import _log
+from arrowdev._given import from_start, take_array, take_for_old_capsules
 from arrowdev.testing import software_device
 
 np = pytest.importorskip("numpy")
@@ -58,6 +60,7 @@ def strided_mask():
 
 BOOLS = np.array([True] * 16)
 MATRIX = np.zeros((3, 2), order="F")
+LABELS = ad.Array.from_buffers("utf8", 2, [None, np.array([0, 1, 2], "i4"), b"ab"])
 
 COPIES = {
     "strides": (
@@ -127,6 +130,26 @@ COPIES = {
     "matrix, copy=True": (
         lambda: ad.tensor(ad.record_batch({"a": np.zeros(3)}), copy=True),
         "copy: 24 bytes, cpu -> cpu, because copy=True was passed",
+    ),
+    "order": (
+        lambda: ad.tensor(MATRIX, order="C"),
+        'copy: 48 bytes, cpu -> cpu, because the elements are not in the order "C"',
+    ),
+    "negative strides": (
+        lambda: ad.convert(np.arange(4.0)[::-1], pytest.importorskip("torch").Tensor),
+        "copy: 32 bytes, cpu -> cpu, because the class takes no negative strides",
+    ),
+    "read-only memory": (
+        lambda: take_for_old_capsules(np.frombuffer(b"12345678"), None, None),
+        "copy: 8 bytes, cpu -> cpu, because the library knows no read-only memory",
+    ),
+    "rows of a slice": (
+        lambda: from_start(take_array, "u")(LABELS[1:], None, None),
+        "copy: 128 bytes, cpu -> cpu, because the library misreads slices of string",
+    ),
+    "deepcopy": (
+        lambda: copy.deepcopy(ad.tensor(np.arange(3.0))),
+        "copy: 24 bytes, cpu -> cpu, because copy.deepcopy was called",
     ),
     "pickle": (
         lambda: pickle.dumps(ad.tensor(np.arange(20.0)[::2]), protocol=5),

@@ -42,6 +42,7 @@ ad_fastcall ad_function_array, ad_function_array_stream, ad_function_concat,
     ad_function_record_batch, ad_function_tensor, ad_function_use_stream,
     ad_function_warn_if_readonly;
 ad_fastcall ad_array_from_buffers;
+PyObject *ad_function_copied(PyObject *module, PyObject *args);
 /* Array.equals(other) and Tensor.equals(other) */
 PyObject *ad_array_equals(PyObject *self, PyObject *object);
 PyObject *ad_tensor_equals(PyObject *self, PyObject *object);
@@ -178,10 +179,11 @@ int ad_import_tensor(ad_state *state, PyObject *object,
  * memory stays as it is, or becomes known as memory of `target` (pinned and
  * managed memory), or is copied on `stream`. AD_COPY_NEVER refuses a copy.
  * AD_COPY_ALWAYS copies, unless the tensor is on `target` and its producer has
- * copied it. On failure returns -1 with an exception and clears the value. */
+ * copied it. `why` is the reason of a copy in messages; NULL: copy=True, or the
+ * device. On failure returns -1 with an exception and clears the value. */
 int ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
                ad_device target, const ad_stream_argument *stream,
-               ad_copy copy);
+               ad_copy copy, const char *why);
 
 /* Parse a sequence of at most AD_MAX_NDIM ints. Returns their number, or -1
  * with TypeError or ValueError. */

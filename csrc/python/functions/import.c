@@ -83,20 +83,22 @@ clear_either(ad_array *array, ad_tensor_value *value)
 /* Replace the array or tensor by a copy on `target`. */
 static ad_status
 copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
-           const ad_stream_ref *choice, ad_error *err)
+           const ad_stream_ref *choice, const char *why, ad_error *err)
 {
     if (array != NULL) {
         ad_array copied;
         AD_RETURN_IF_ERR(
-            ad_array_copy_to(array, target, choice, &copied, err));
+            ad_array_copy_to(array, target, choice, why, &copied, err));
         ad_array_clear(array);
         *array = copied;
         return AD_OK;
     }
     ad_tensor_value copied;
-    const char *why = ad_device_equal(value->tensor.memory.device, target)
-                          ? "copy=True was passed"
-                          : "the tensor was asked for on that device";
+    if (why == NULL) {
+        why = ad_device_equal(value->tensor.memory.device, target)
+                  ? "copy=True was passed"
+                  : "the tensor was asked for on that device";
+    }
     AD_RETURN_IF_ERR(ad_tensor_copy_to(&value->tensor, target, choice, 0, why,
                                        &copied, err));
     ad_tensor_clear(&value->tensor);
@@ -107,7 +109,8 @@ copy_there(ad_array *array, ad_tensor_value *value, ad_device target,
 
 int
 ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
-           ad_device target, const ad_stream_argument *stream, ad_copy copy)
+           ad_device target, const ad_stream_argument *stream, ad_copy copy,
+           const char *why)
 {
     ad_memory *memory = array != NULL ? &array->memory : &value->tensor.memory;
     bool is_copied =
@@ -125,7 +128,7 @@ ad_move_to(ad_state *state, ad_array *array, ad_tensor_value *value,
             clear_either(array, value);
             return -1;
         }
-        status = copy_there(array, value, target, &choice, &err);
+        status = copy_there(array, value, target, &choice, why, &err);
         ad_stream_ref_clear(&choice);
     }
     int result = ad_raise_status(state, status, &err);
@@ -165,7 +168,8 @@ bridge_to_array(ad_state *state, ad_tensor *tensor, const ad_request *request,
         return -1;
     }
     return moves ? ad_move_to(state, out, NULL, request->device,
-                              ad_request_copy_stream(request), request->copy)
+                              ad_request_copy_stream(request), request->copy,
+                              NULL)
                  : 0;
 }
 
@@ -185,7 +189,7 @@ imported_as_array(ad_state *state, ad_imported *imported,
     return ad_move_to(state, out, NULL,
                       request->has_device ? request->device
                                           : out->memory.device,
-                      ad_request_copy_stream(request), request->copy);
+                      ad_request_copy_stream(request), request->copy, NULL);
 }
 
 /* --- array(): type= ------------------------------------------------------ */
@@ -333,7 +337,8 @@ apply_mask(ad_state *state, const ad_request *request,
         request->has_device ? request->device : array->memory.device;
     const ad_stream_argument *work = ad_request_copy_stream(request);
     if (moves && !is_there &&
-        ad_move_to(state, array, NULL, target, work, request->copy) < 0) {
+        ad_move_to(state, array, NULL, target, work, request->copy, NULL) <
+            0) {
         return -1;
     }
     if (ad_array_apply_mask(array, mask, is_there && moves ? NULL : stream,
@@ -343,9 +348,9 @@ apply_mask(ad_state *state, const ad_request *request,
     }
     ad_array_clear(array);
     *array = masked;
-    return moves && is_there
-               ? ad_move_to(state, array, NULL, target, work, request->copy)
-               : 0;
+    return moves && is_there ? ad_move_to(state, array, NULL, target, work,
+                                          request->copy, NULL)
+                             : 0;
 }
 
 /* Apply the validity argument, and move the array to the requested device. On
@@ -798,8 +803,13 @@ apply_layout(ad_state *state, const ad_tensor_options *options,
         return 0;
     }
     if (copy != AD_COPY_NEVER) {
-        return ad_replace_by_copy(state, options->stream,
-                                  order != 0 ? order : 'C', value);
+        return ad_replace_by_copy(
+            state, options->stream, order != 0 ? order : 'C',
+            copy == AD_COPY_ALWAYS ? "copy=True was passed"
+            : is_refused           ? "the class takes no negative strides"
+            : order == 'F'         ? "the elements are not in the order \"F\""
+                                   : "the elements are not in the order \"C\"",
+            value);
     }
     ad_tensor_clear(tensor);
     if (is_refused) {
@@ -929,7 +939,7 @@ ad_imported_to_device(ad_state *state, ad_imported *imported,
     *copy =
         request->copy == AD_COPY_ALWAYS ? AD_COPY_IF_NEEDED : request->copy;
     return ad_move_to(state, array, &imported->tensor, request->device,
-                      ad_request_copy_stream(request), request->copy);
+                      ad_request_copy_stream(request), request->copy, NULL);
 }
 
 int

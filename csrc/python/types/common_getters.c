@@ -131,11 +131,11 @@ static const ad_signature to_signature = {
 
 static PyObject *
 array_to(ad_state *state, PyObject *self, ad_device target,
-         const ad_stream_argument *stream, ad_copy copy)
+         const ad_stream_argument *stream, ad_copy copy, const char *why)
 {
     ad_array moved;
     ad_array_share(ad_array_of(self), &moved);
-    if (ad_move_to(state, &moved, NULL, target, stream, copy) < 0) {
+    if (ad_move_to(state, &moved, NULL, target, stream, copy, why) < 0) {
         return NULL;
     }
     return ad_array_object_new(state, &moved);
@@ -143,7 +143,7 @@ array_to(ad_state *state, PyObject *self, ad_device target,
 
 static PyObject *
 tensor_to(ad_state *state, PyObject *self, ad_device target,
-          const ad_stream_argument *stream, ad_copy copy)
+          const ad_stream_argument *stream, ad_copy copy, const char *why)
 {
     ad_tensor_value moved;
     ad_error err;
@@ -151,7 +151,7 @@ tensor_to(ad_state *state, PyObject *self, ad_device target,
         return ad_raise(state, &err);
     }
     ad_tensor_share(ad_tensor_of(self), &moved);
-    if (ad_move_to(state, NULL, &moved, target, stream, copy) < 0) {
+    if (ad_move_to(state, NULL, &moved, target, stream, copy, why) < 0) {
         return NULL;
     }
     return ad_tensor_object_of_type((PyObject *)Py_TYPE(self), &moved.tensor);
@@ -169,22 +169,49 @@ to_device(ad_state *state, PyObject *self, PyObject *const *values)
     if (ad_device_equal(ad_memory_of(self)->device, target)) {
         return Py_NewRef(self);
     }
-    return ad_is_array(state, self)
-               ? array_to(state, self, target, &stream, AD_COPY_IF_NEEDED)
-               : tensor_to(state, self, target, &stream, AD_COPY_IF_NEEDED);
+    return ad_is_array(state, self) ? array_to(state, self, target, &stream,
+                                               AD_COPY_IF_NEEDED, NULL)
+                                    : tensor_to(state, self, target, &stream,
+                                                AD_COPY_IF_NEEDED, NULL);
 }
 
 static AD_ENTRY(call_to_device, ad_state_of, to_signature,
                 to_device(state, self, values));
 
 static PyObject *
-deep_copy(PyObject *self, PyObject *Py_UNUSED(memo))
+copy_here(ad_state *state, PyObject *self, const ad_stream_argument *stream,
+          const char *why)
 {
-    ad_state *state = ad_state_of(self);
     ad_device here = ad_memory_of(self)->device;
     return ad_is_array(state, self)
-               ? array_to(state, self, here, NULL, AD_COPY_ALWAYS)
-               : tensor_to(state, self, here, NULL, AD_COPY_ALWAYS);
+               ? array_to(state, self, here, stream, AD_COPY_ALWAYS, why)
+               : tensor_to(state, self, here, stream, AD_COPY_ALWAYS, why);
+}
+
+static PyObject *
+deep_copy(PyObject *self, PyObject *Py_UNUSED(memo))
+{
+    return copy_here(ad_state_of(self), self, NULL,
+                     "copy.deepcopy was called");
+}
+
+PyObject *
+ad_function_copied(PyObject *module, PyObject *args)
+{
+    ad_state *state = ad_state_of_module(module);
+    ad_stream_argument stream;
+    PyObject *value;
+    PyObject *given;
+    const char *why;
+    if (!PyArg_ParseTuple(args, "OsO:_copied", &value, &why, &given) ||
+        ad_parse_stream(state, given, &stream) < 0) {
+        return NULL;
+    }
+    if (!ad_is_array(state, value) && !ad_is_tensor(state, value)) {
+        PyErr_SetString(PyExc_TypeError, "neither an Array nor a Tensor");
+        return NULL;
+    }
+    return copy_here(state, value, &stream, why);
 }
 
 PyObject *
