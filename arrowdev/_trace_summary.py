@@ -12,6 +12,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# What avoids a copy on one device, by its reason as in messages, or how that begins.
+REMEDIES = {
+    "a tensor has a byte per bool": "keep flags in bytes, as uint8, where tensors read them",
+    "copy=True was passed": "leave copy=True out, and the memory is shared",
+    "flags of a byte become bits": "pass the validity as the bitmap of an Arrow column",
+    "nulls are filled": 'nulls="ignore" shares the values, arrowdev.array(x).validity has the mask',
+    "the class takes no negative strides": "pass the elements in the order in which they are read",
+    "the elements are not in the order": "make them in that order",
+    "the elements have the other byte order": "store them in the byte order of the machine",
+    "the library knows no read-only memory": "pass memory that may be written",
+    "the rows of each column": 'pass a matrix in the order "F"',
+    "the rows of several arrays are joined": "take them one by one, with arrowdev.array_stream(x)",
+    "the tensor's strides have no equivalent": 'pass elements without gaps, in the order "C"',
+}
+
+
 def size(n: float) -> str:
     """ "3.1 GB" for 3,100,000,000."""
     if n < 1000:
@@ -135,7 +151,8 @@ def _advice(summary: dict[str, Any]) -> list[str]:
                 such_as = ", at " if row["count"] == 1 else ", such as the one at "
                 where = f"{such_as}{row['line']}"
             what = f"{counted(row['count'], 'copy')} of {size(row['bytes'])}"
-            advice.append(f"{what} because {row['why']}{where}")
+            remedies = [text for why, text in REMEDIES.items() if row["why"].startswith(why)]
+            advice.append("; ".join([f"{what} because {row['why']}{where}", *remedies]))
     for row in summary["waits"]:
         advice.append(
             f"the host waits {seconds(row['ns'])} for {row['device']}, for {row['why']}; "
