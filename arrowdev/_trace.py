@@ -47,7 +47,8 @@ class Recorder:
         self.entries: deque[tuple[Any, ...]] = deque(maxlen=capacity)
         self.n_added = 0
         self.row_names: dict[Row, dict[str, None]] = {}  # beside that of the row itself
-        self.race_search: str | None = None  # "complete", "incomplete"; None: there was none
+        # "complete", "incomplete", "off"; None: no device could have searched
+        self.race_search: str | None = None
 
     def _add(self, *entry: Any) -> None:
         self.n_added += 1
@@ -116,6 +117,9 @@ class Recorder:
     def has_searched_races(self, is_complete: bool) -> None:
         if self.race_search != "incomplete":
             self.race_search = "complete" if is_complete else "incomplete"
+
+    def has_not_searched_races(self) -> None:
+        self.race_search = self.race_search or "off"
 
 
 def user_line() -> str:

@@ -310,7 +310,7 @@ def chrome(
         getattr(writer, kind)(*entry)
     # Threads count without a lock.
     n_unrecorded = max(0, recorder.n_added - len(recorder.entries))
-    if n_unrecorded and recorder.race_search:
+    if n_unrecorded and recorder.race_search == "complete":
         recorder.race_search = "incomplete"
     return {
         "traceEvents": writer.metadata() + sorted(writer.events, key=lambda event: event["ts"]),

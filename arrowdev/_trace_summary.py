@@ -17,7 +17,7 @@ REMEDIES = {
     "a tensor has a byte per bool": "keep flags in bytes, as uint8, where tensors read them",
     "copy=True was passed": "leave copy=True out, and the memory is shared",
     "flags of a byte become bits": "pass the validity as the bitmap of an Arrow column",
-    "nulls are filled": 'nulls="ignore" shares the values, arrowdev.array(x).validity has the mask',
+    "nulls are filled": 'nulls="ignore" shares the values; arrowdev.array(x).validity is the mask',
     "the class takes no negative strides": "pass the elements in the order in which they are read",
     "the elements are not in the order": "make them in that order",
     "the elements have the other byte order": "store them in the byte order of the machine",

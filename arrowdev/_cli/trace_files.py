@@ -139,7 +139,7 @@ def _arrows(events):
 
 def _race_search(found):
     """Return that of all processes: one that was not complete leaves all incomplete."""
-    known = [one for one in ("incomplete", "complete") if one in found]
+    known = [one for one in ("incomplete", "complete", "off") if one in found]
     return {"race_search": known[0]} if known else {}
 
 

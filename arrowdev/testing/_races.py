@@ -173,6 +173,8 @@ class Finder:
             if self.searches:
                 self._name_rows(self._recorder)
                 self._recorder.has_searched_races(n_dropped == 0)
+            else:
+                self._recorder.has_not_searched_races()
         _device.unwatch()
         if n_dropped != 0:
             why = f"{n_dropped} accesses were forgotten" if n_dropped > 0 else "no memory was left"

@@ -66,6 +66,8 @@ def test_processes_are_beside_each_other_on_one_clock(tmp_path):
     ("searches", "merged"),
     [
         (("complete", None), "complete"),
+        ((None, "off"), "off"),
+        (("off", "complete"), "complete"),
         (("complete", "complete"), "complete"),
         (("complete", "incomplete"), "incomplete"),
     ],

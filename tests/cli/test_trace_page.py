@@ -295,6 +295,9 @@ def test_search_without_a_race_says_so_and_its_queues_keep_their_numbers(shown):
     data["otherData"]["race_search"] = "incomplete"
     facts = text_of(shown(data), "facts")
     assert facts.startswith("0 races, and some may have been missed\n")
+    data["otherData"]["race_search"] = "off"
+    facts = text_of(shown(data), "facts")
+    assert facts.startswith("races not searched for: set ARROWDEV_RACES=1\n")
 
 
 def test_trace_without_a_search_lists_no_races(shown):

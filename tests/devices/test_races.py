@@ -558,7 +558,7 @@ def test_trace_shows_the_work_of_queues_without_a_search():
             memory.free(queue)
     names = [e["name"] for e in trace.data["traceEvents"] if e.get("cat") == "work"]
     assert names == ["write 8 bytes", "release 8 bytes"]
-    assert "race_search" not in trace.data["otherData"]
+    assert trace.data["otherData"]["race_search"] == "off"
 
 
 def names_of_rows(trace):

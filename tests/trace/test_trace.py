@@ -382,7 +382,7 @@ def test_the_summary_has_totals_and_advice():
     assert f"3 copies of 240 bytes, cpu -> cpu, because {STRIDES}" in text
     advice = [line for line in text.splitlines() if line.startswith("  advice: 3 copies")]
     assert len(advice) == 1 and re.search(
-        rf"because {STRIDES}, such as the one at test_trace\.py:\d+ in copy_strided; pass elements ",
+        rf"because {STRIDES}, such as the one at test_trace\.py:\d+ in copy_strided; pass e",
         advice[0],
     )
 

@@ -56,8 +56,10 @@ function facts(trace) {
   return found;
 }
 
-// Without a search nothing is said; one that was not complete says so.
+// Without a device that can search nothing is said.
 function racesFound(trace) {
+  if (trace.other.race_search === "off" && !trace.races.length)
+    return ["races not searched for: set ARROWDEV_RACES=1", ""];
   const isIncomplete = trace.other.race_search === "incomplete";
   const text = count(trace.races.length, "race") + (isIncomplete ? ", and some may have been missed" : "");
   return [text, trace.races.length || isIncomplete ? "bad" : ""];
