@@ -86,6 +86,8 @@ class Writer:
         if line:
             args["advice"] = f"pass {waiter} as stream= where the array is imported ({line})"
         ends = [(row, self.begun.get((row, ns), ns)) for row, ns in accesses]
+        if ends[-1][1] < ends[0][1]:
+            args["run"] = "the second access began first"
         self.instant(ends[-1][0], f"race: {kind}", "race", ends[-1][1], args)
         if len(ends) == 2:
             race = self.events[-1]

@@ -1,5 +1,6 @@
 """The HTML timeline of a trace: what it holds, and how it behaves in headless Chromium."""
 
+import contextlib
 import ctypes
 import json
 import math
@@ -9,6 +10,7 @@ import time
 
 import made_trace
 import pytest
+from stream_samples import wait_until
 
 import arrowdev as ad
 from arrowdev._pages import trace_page
@@ -204,6 +206,24 @@ def planted(plant, **options):
         del kept
         device.races()
     return trace.data, found
+
+
+@on_software_device
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_race_that_went_the_other_way_round_says_so(shown, is_reversed):
+    def plant(device, theirs, ours):
+        memory, target = device.empty(24), device.empty(24)
+        with theirs.held() if is_reversed else contextlib.nullcontext():
+            theirs.fill(memory, 1)
+            wait_until(lambda: device.live().pending == is_reversed)
+            ours.copy(target, memory)
+            wait_until(lambda: device.live().pending == is_reversed)
+        return memory, target
+
+    data, races = planted(plant)
+    assert [race.kind for race in races] == ["read not ordered after write"]
+    text = text_of(shown(data), "race-list")
+    assert ("In this run: the second access began first" in text) == is_reversed
 
 
 @on_software_device

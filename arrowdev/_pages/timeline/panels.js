@@ -74,7 +74,7 @@ function showRaces(trace, timeline) {
     : `${trace.races.length} races were found`;
   const list = byId("race-list");
   trace.races.slice(0, 200).forEach((race, n) => {
-    const { first, second, message, advice } = race.args;
+    const { first, second, message, advice, run } = race.args;
     const name = race.name.replace(/^race:\s*/, "");
     const show = button("Show it", () => {
       timeline.select(race);
@@ -87,6 +87,7 @@ function showRaces(trace, timeline) {
       element("p", `${n + 1}. ${name.charAt(0).toUpperCase()}${name.slice(1)}`, { class: "race-name" }),
       element("p", textOf(message), { class: "wrap" }),
       ...(advice ? [element("p", `What to do: ${textOf(advice)}`, { class: "wrap" })] : []),
+      ...(run ? [element("p", `In this run: ${textOf(run)}`, { class: "wrap" })] : []),
       element("div", ends, { class: "ends" }),
     ], { class: "race" }));
   });
