@@ -147,7 +147,8 @@ fail_unequal(const lists *self, int64_t row, int64_t size, ad_error *err)
     } else {
         ad_fail(err, AD_ERR_EXCHANGE, "dtype",
                 "take the values with arrowdev.array(x).children[0] and the "
-                "offsets with arrowdev.array(x).buffers[1]",
+                "offsets with arrowdev.array(x).buffers[1], whose elements "
+                "are bytes",
                 "list 0 has %" PRId64 " values and list %" PRId64
                 " has %" PRId64 ", and a tensor's rows are of one length",
                 size, row, other);
@@ -303,12 +304,13 @@ hint_nested(const ad_type *type, const char *path, ad_error *err)
             if (type->n_children > 0) {
                 ad_error_hint(err,
                               "take the values with %s.children[0] and the "
-                              "offsets with %s.buffers",
+                              "offsets with %s.buffers, whose elements are "
+                              "bytes",
                               path, path);
             } else {
                 ad_error_hint(err,
                               "take the offsets or views, and the bytes, "
-                              "with %s.buffers",
+                              "with %s.buffers, whose elements are bytes",
                               path);
             }
     }

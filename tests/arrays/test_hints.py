@@ -174,7 +174,7 @@ def test_dtype_of_lists():
     hint = hint_of("dtype", lambda: ad.tensor(x))
     assert hint == (
         "take the values with arrowdev.array(x).children[0] and the offsets with "
-        "arrowdev.array(x).buffers[1]"
+        "arrowdev.array(x).buffers[1], whose elements are bytes"
     )
     assert ad.array(x).children[0].to_pylist() == [1, 2, 3]
     assert np.asarray(ad.array(x).buffers[1]).view("int32")[:3].tolist() == [0, 1, 3]
