@@ -9,6 +9,14 @@ if TYPE_CHECKING:
     from arrowdev._core import Device
 
 
+def described(error: BaseException) -> str:
+    """Return ``"ValueError: its text"``; the text of some classes raises itself."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, which has no text"
+
+
 def exchange_error(
     message: str, *, reason: str, hint: str, device: Device | None = None
 ) -> ExchangeError:

@@ -20,7 +20,7 @@ import zlib
 
 from arrowdev import _core, _trace
 from arrowdev._core import Array, ArrayStream, Buffer, DeviceType, InvalidArrowError, Tensor
-from arrowdev._errors import exchange_error
+from arrowdev._errors import described, exchange_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -619,7 +619,7 @@ def _serve(
             except StopIteration:
                 answer = _END
             except BaseException as error:
-                text = f"{type(error).__name__}: {error}"
+                text = described(error)
                 _core._log(f"share: a stream failed: {_core._shown(text)}")
                 answer = (_ERROR + text.encode(errors="backslashreplace"))[:_MAX_ANSWER]
             connection.send(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrowdev._errors import exchange_error
+from arrowdev._errors import described, exchange_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def ask_entry_points(module: str) -> bool:
         except Exception as error:
             raise exchange_error(
                 f"the entry point {point.name} = {point.value} of {GROUP} failed "
-                f"({type(error).__name__}: {error})",
+                f"({described(error)})",
                 reason="target",
                 hint="repair the package that has it, or uninstall it",
             ) from error

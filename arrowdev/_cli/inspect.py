@@ -9,6 +9,7 @@ from arrowdev._cli import expression
 from arrowdev._cli.machine import FORMAT
 from arrowdev._cli.terminal import put
 from arrowdev._core import _shown
+from arrowdev._errors import described
 from arrowdev.testing import _abi, _dlpack, _host_read
 
 DESCRIPTION = """\
@@ -272,7 +273,7 @@ ENDS = "which ends the program that asks"
 
 def refusal(error):
     ending = "" if isinstance(error, Exception) else f", {ENDS}"
-    return f"refused: {type(error).__name__}: {error}{ending}"
+    return f"refused: {described(error)}{ending}"
 
 
 def is_offered(obj, name):

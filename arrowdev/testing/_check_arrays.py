@@ -8,6 +8,7 @@ import sys
 from functools import partial
 
 import arrowdev
+from arrowdev._errors import described
 from arrowdev.testing import _host_read, _memory
 from arrowdev.testing._abi import (
     CALLBACKS,
@@ -374,7 +375,7 @@ def exported(
         result = called(report, method, obj, **keywords)
     except Exception as error:
         if "capsule.live" in report.held:
-            report.hold("capsule.result", False, f"{method}: {type(error).__name__}: {error}")
+            report.hold("capsule.result", False, f"{method}: {described(error)}")
         return None
     return capsules_of(report, method, result)
 
@@ -521,7 +522,7 @@ def check_contents(report: Report, array: arrowdev.Array) -> bool:
         report.untry("array.contents", str(error))
         return True
     except Exception as error:
-        return report.hold("array.contents", False, f"{type(error).__name__}: {error}")
+        return report.hold("array.contents", False, described(error))
     return report.hold("array.contents", True, "")
 
 
@@ -638,7 +639,7 @@ def check_lifetime(report: Report, method: str, make: Callable[[], object]) -> N
         second = capsules_of(report, method, called(report, method, obj))
         report.hold("capsule.again", True, "")
     except Exception as error:
-        report.hold("capsule.again", False, f"{type(error).__name__}: {error}")
+        report.hold("capsule.again", False, described(error))
     if second is not None:
         second_array = array_of(second)
         del first_array
@@ -693,7 +694,7 @@ def _check_requests(report: Report, method: str, make: Callable[[], object], own
         same = found is not None and found.equals(own)
         report.hold("capsule.requested", same, f"asked for {own}, got {found}")
     except Exception as error:
-        report.hold("capsule.requested", False, f"{type(error).__name__}: {error}")
+        report.hold("capsule.requested", False, described(error))
     other = _other_fields(own)
     try:
         capsules = called(report, method, make(), requested_schema=other.__arrow_c_schema__())
@@ -717,14 +718,14 @@ def _check_keywords(report: Report, method: str, make: Callable[[], object]) -> 
         called(report, method, make(), arrowdev_unknown_keyword=None)
         report.hold("capsule.keyword_none", True, "")
     except Exception as error:
-        report.hold("capsule.keyword_none", False, f"{type(error).__name__}: {error}")
+        report.hold("capsule.keyword_none", False, described(error))
     try:
         called(report, method, make(), arrowdev_unknown_keyword=1)
         report.hold("capsule.keyword", False, "it is accepted")
     except NotImplementedError:
         report.hold("capsule.keyword", True, "")
     except Exception as error:
-        report.hold("capsule.keyword", False, f"{type(error).__name__}: {error}")
+        report.hold("capsule.keyword", False, described(error))
 
 
 # --- all ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import warnings
 from dataclasses import dataclass, field
 
 import arrowdev as ad
+from arrowdev._errors import described
 from arrowdev.testing._engine import whole
 from arrowdev.testing._report import Report
 from arrowdev.testing._rules import BACKEND_RULES
@@ -266,7 +267,7 @@ def _check_threads(report: Report, world: _World) -> None:
                 if _read(copied) != data:
                     faults.append("a thread found the bytes of another one")
         except Exception as error:
-            faults.append(f"{type(error).__name__}: {error}")
+            faults.append(described(error))
 
     def run() -> None:
         threads = [threading.Thread(target=use, args=[i], daemon=True) for i in range(6)]
@@ -534,7 +535,7 @@ def _run(
     try:
         check(report, world)
     except Exception as error:
-        report.hold(rule, False, f"{type(error).__name__}: {error}")
+        report.hold(rule, False, described(error))
 
 
 def check_backend(

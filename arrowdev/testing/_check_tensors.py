@@ -7,6 +7,7 @@ import gc
 from ctypes import PYFUNCTYPE, c_int, c_int32, c_void_p, py_object
 from functools import partial
 
+from arrowdev._errors import described
 from arrowdev.testing import _dlpack, _memory
 from arrowdev.testing._abi import decref, new_capsule
 from arrowdev.testing._check_arrays import dirty_the_heap
@@ -264,7 +265,7 @@ def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
         raise
     except Exception as error:
         shown = ", ".join(f"{name}={value!r}" for name, value in keywords.items())
-        report.hold(rule, False, f"{shown}: {type(error).__name__}: {error}")
+        report.hold(rule, False, f"{shown}: {described(error)}")
         return None
     report.hold(rule, True, "")
     return capsule
@@ -278,7 +279,7 @@ def check_legacy(report: Report, obj: Any) -> bool:
         report.hold("dlpack.refusal", True, "")  # read-only memory, say
         return False
     except Exception as error:
-        report.hold("dlpack.refusal", False, f"{type(error).__name__}: {error}")
+        report.hold("dlpack.refusal", False, described(error))
         return False
     struct = opened(report, capsule)
     if struct is not None:
@@ -298,7 +299,7 @@ def check_versions(report: Report, make: Callable[[], Any]) -> dict[str, Any] | 
     except Exception as error:
         # Another exception is not due to the keyword if the call without it raises the same.
         if not isinstance(error, BufferError) and "dlpack.refusal" not in report.findings:
-            what = f"max_version={VERSION}: {type(error).__name__}: {error}"
+            what = f"max_version={VERSION}: {described(error)}"
             report.hold("dlpack.max_version", False, what)
         if has_legacy:
             return {}

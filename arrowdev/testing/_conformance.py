@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from arrowdev._core import _shown
+from arrowdev._errors import described
 from arrowdev.testing._check_arrays import check_export, check_schema_method
 from arrowdev.testing._check_async import METHOD as ASYNC
 from arrowdev.testing._check_async import (
@@ -95,7 +96,7 @@ def _guarded(report: Report, what: str, make: _Factory, check: Callable[[], obje
     except BaseException as error:  # a panic of Rust is not an Exception
         if error is make.error:
             raise
-        report.hold("exports.usable", False, f"{what}: {type(error).__name__}: {error}")
+        report.hold("exports.usable", False, f"{what}: {described(error)}")
     else:
         report.hold("exports.usable", True, "")
 
@@ -141,7 +142,7 @@ def _refuses_all(report: Report, spoken: list[str], make: _Factory) -> TypeError
     reasons = []
     for name in spoken:
         error = None if name == ASYNC else _error_of(obj, name)
-        reasons.append(f"{name} ({type(error).__name__}: {error})" if error else name)
+        reasons.append(f"{name} ({described(error)})" if error else name)
     return TypeError(_shown(f"{report.subject} refuses all that it offers: {'; '.join(reasons)}"))
 
 

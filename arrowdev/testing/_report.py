@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from arrowdev._core import _shown
+from arrowdev._errors import described
 from arrowdev.testing._rules import RULES, Rule
 
 TYPE_CHECKING = False
@@ -94,7 +95,7 @@ class Report:
         try:
             return call(*arguments, **keywords)
         except Exception as error:
-            self.hold(id, False, f"{type(error).__name__}: {error}")
+            self.hold(id, False, described(error))
             return None
 
     def guard(self, id: str, call: Any, *arguments: Any) -> Any:
@@ -107,7 +108,7 @@ class Report:
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self.hold(id, False, f"{type(error).__name__}: {error}")
+            self.hold(id, False, described(error))
             return None
         self.hold(id, True, "")
         return result

@@ -601,6 +601,15 @@ class RefusesAll:
         raise ValueError("never")
 
 
+class RefusesWithoutText:
+    class Error(Exception):
+        def __str__(self):
+            raise ValueError
+
+    def __arrow_c_array__(self, requested_schema=None):
+        raise self.Error
+
+
 class RefusesItsSchema(RefusesAll):
     def __arrow_c_schema__(self):
         raise ValueError("never")
@@ -617,6 +626,7 @@ class RefusesItsSchema(RefusesAll):
         (id, r"builtins\.id offers neither .* it returned, and left the capsule alone"),
         (refuses, r"it raised ValueError\('not mine'\)"),
         (RefusesAll(), r"refuses all that it offers: __arrow_c_array__ \(ValueError: never\)"),
+        (RefusesWithoutText(), r"it offers: __arrow_c_array__ \(Error, which has no text\)"),
         (
             RefusesItsSchema(),
             r"offers: __arrow_c_schema__ \(ValueError: never\); __arrow_c_array__ \(ValueError: n",
