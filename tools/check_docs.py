@@ -44,6 +44,7 @@ SEARCHES = {
     "getting started": "getting_started.html",
     "nulls": "how_to/nulls.html",
     "nullable polars torch": "how_to/nulls.html",
+    "why copied": "how_to/why_copied.html",
     "devices": "reference/functions.html#arrowdev.devices",
     "pickle": "pickling.html",
 }
