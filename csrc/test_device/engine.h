@@ -104,9 +104,9 @@ typedef struct ad_engine_allocation {
 int ad_engine_allocate(int device, size_t nbytes, ad_engine_kind kind,
                        void *tag, void **out);
 
-/* Free memory at once, even if work is pending; work that runs ends before.
- * INVALID_POINTER unless `base` is the start of a live allocation, so a second
- * free fails. */
+/* Free memory at once, even if work is pending. Work that touches it at this
+ * moment ends first, before the addresses are used again. INVALID_POINTER
+ * unless `base` is the start of a live allocation, so a second free fails. */
 int ad_engine_free(void *base);
 
 /* Free memory once the work that is now on `queue` is done. From this call on
@@ -189,14 +189,18 @@ typedef int (*ad_engine_work)(void *arg);
 /* Append work. On failure the caller keeps `arg`. */
 int ad_engine_enqueue(uint64_t queue, ad_engine_work work, void *arg);
 
+enum {
+    AD_ENGINE_MAX_RANGES = 3
+};
+
 typedef struct ad_engine_range {
     const void *data;
     size_t nbytes;
 } ad_engine_range;
 
-/* Return work(arg) if work may touch all the ranges, else ILLEGAL_ADDRESS. A
- * free of memory waits until it returns, so that no page disappears under it.
- * It may not call the engine, except ad_engine_inside. */
+/* Return work(arg) if work may touch all the ranges, of which there are at most
+ * AD_ENGINE_MAX_RANGES, else ILLEGAL_ADDRESS. Memory that is freed meanwhile
+ * keeps its pages until it returns. */
 int ad_engine_touch(const ad_engine_range *ranges, size_t n,
                     ad_engine_work work, void *arg);
 

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,9 +26,11 @@ static const size_t default_limit = (size_t)4 << 30;
 
 typedef struct allocation {
     ad_engine_allocation public;
-    size_t n_mapped; /* whole pages; of registered memory: its bytes */
-    bool is_leaving; /* an ordered free is on its way */
-    int file;        /* of another process, mapped here; -1: the arena's */
+    size_t n_mapped;   /* whole pages; of registered memory: its bytes */
+    bool is_leaving;   /* an ordered free is on its way */
+    size_t n_touching; /* works that touch it now */
+    bool is_gone;      /* freed; the last of them closes its pages */
+    int file;          /* of another process, mapped here; -1: the arena's */
     uint64_t file_offset;
 } allocation;
 
@@ -42,11 +43,6 @@ static struct {
     size_t limits[AD_ENGINE_MAX_DEVICES]; /* 0: the default */
     size_t used[AD_ENGINE_MAX_DEVICES];
 } memory;
-
-/* Read-locked while work touches memory, write-locked while pages are closed.
- * It is taken with the engine's lock held, so that no work begins between its
- * check and its first access. */
-static pthread_rwlock_t touched = PTHREAD_RWLOCK_INITIALIZER;
 
 /* --- the arena ----------------------------------------------------------- */
 
@@ -158,7 +154,7 @@ find_locked(const void *pointer)
     }
     allocation *a = memory.live.items[position - 1];
     uintptr_t distance = (uintptr_t)pointer - (uintptr_t)a->public.base;
-    return distance < a->public.nbytes ? a : NULL;
+    return distance < a->public.nbytes && !a->is_gone ? a : NULL;
 }
 
 static allocation *
@@ -211,7 +207,9 @@ static bool
 may_touch_locked(const void *pointer, size_t nbytes)
 {
     if (!is_in_arena(pointer)) {
-        return (uintptr_t)pointer >= PAGE;
+        bool reaches_in = (uintptr_t)pointer < (uintptr_t)memory.base &&
+                          nbytes > (size_t)(memory.base - (char *)pointer);
+        return (uintptr_t)pointer >= PAGE && !reaches_in;
     }
     const allocation *a = find_locked(pointer);
     return a != NULL &&
@@ -231,31 +229,6 @@ ad_engine_may_touch(const void *pointer, size_t nbytes)
     bool result = may_touch_locked(pointer, nbytes);
     ad_engine_unlock();
     return result;
-}
-
-int
-ad_engine_touch(const ad_engine_range *ranges, size_t n, ad_engine_work work,
-                void *arg)
-{
-    int status = ad_engine_lock();
-    if (status != AD_ENGINE_OK) {
-        return status;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (ranges[i].nbytes > 0 &&
-            !may_touch_locked(ranges[i].data, ranges[i].nbytes)) {
-            status = AD_ENGINE_ILLEGAL_ADDRESS;
-        }
-    }
-    if (status == AD_ENGINE_OK) {
-        pthread_rwlock_rdlock(&touched);
-    }
-    ad_engine_unlock();
-    if (status == AD_ENGINE_OK) {
-        status = work(arg);
-        pthread_rwlock_unlock(&touched);
-    }
-    return status;
 }
 
 int
@@ -337,14 +310,15 @@ gap_locked(size_t from, size_t to, size_t n)
     return SIZE_MAX;
 }
 
-/* Reserves addresses for n bytes and an unmapped page after them. The search
+/* Reserves addresses for n bytes, between unmapped pages. The search
  * is circular, so that freed addresses are reused as late as possible. */
 static size_t
 place_locked(size_t n)
 {
-    size_t offset = gap_locked(memory.cursor, memory.size, n + PAGE);
+    size_t begin = memory.cursor > PAGE ? memory.cursor : PAGE;
+    size_t offset = gap_locked(begin, memory.size, n + PAGE);
     if (offset == SIZE_MAX) {
-        offset = gap_locked(0, memory.size, n + PAGE);
+        offset = gap_locked(PAGE, memory.size, n + PAGE);
     }
     if (offset != SIZE_MAX) {
         memory.cursor = offset + n + PAGE;
@@ -400,9 +374,13 @@ close_foreign(const allocation *a)
 }
 
 static void
-close_own(const allocation *a)
+close_pages(const allocation *a)
 {
     char *base = a->public.base;
+    if (a->file >= 0) {
+        close_foreign(a);
+        return;
+    }
     mprotect(base + memory.size, a->n_mapped, PROT_NONE);
     if (a->public.kind != AD_ENGINE_DEVICE) {
         mprotect(base, a->n_mapped, PROT_NONE);
@@ -411,19 +389,6 @@ close_own(const allocation *a)
     fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               base - memory.base, (off_t)a->n_mapped);
 #endif
-}
-
-/* After the work that touches memory now. */
-static void
-close_pages_locked(const allocation *a)
-{
-    pthread_rwlock_wrlock(&touched);
-    if (a->file >= 0) {
-        close_foreign(a);
-    } else {
-        close_own(a);
-    }
-    pthread_rwlock_unlock(&touched);
 }
 
 /* Opens the pages, which are given addresses. */
@@ -444,7 +409,7 @@ enter_locked(allocation *a)
                  : open_pages(a) ? AD_ENGINE_OK
                                  : AD_ENGINE_OUT_OF_MEMORY;
     if (status != AD_ENGINE_OK) {
-        close_pages_locked(a);
+        close_pages(a);
     }
     return status;
 }
@@ -468,7 +433,7 @@ allocate_locked(allocation *a)
     }
     status = insert_locked(a);
     if (status != AD_ENGINE_OK) {
-        close_pages_locked(a);
+        close_pages(a);
     } else if (used != NULL) {
         *used += nbytes;
     }
@@ -511,6 +476,17 @@ ad_engine_allocate(int device, size_t nbytes, ad_engine_kind kind, void *tag,
         out);
 }
 
+/* Makes the addresses free. */
+static void
+give_back_locked(allocation *a)
+{
+    remove_locked(a);
+    if (a->public.kind != AD_ENGINE_REGISTERED) {
+        close_pages(a);
+    }
+    drop(a);
+}
+
 static void
 free_locked(allocation *a)
 {
@@ -518,11 +494,10 @@ free_locked(allocation *a)
     if (used != NULL) {
         *used -= a->public.nbytes;
     }
-    remove_locked(a);
-    if (a->public.kind != AD_ENGINE_REGISTERED) {
-        close_pages_locked(a);
+    a->is_gone = true;
+    if (a->n_touching == 0) {
+        give_back_locked(a);
     }
-    drop(a);
 }
 
 static int
@@ -653,6 +628,59 @@ ad_engine_unregister(void *base)
     return free_kind(base, true);
 }
 
+/* --- touching ------------------------------------------------------------ */
+
+/* Host memory has no allocation that counts. */
+static int
+begin_touch_locked(const ad_engine_range *ranges, size_t n, allocation **found)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ranges[i].nbytes > 0 &&
+            !may_touch_locked(ranges[i].data, ranges[i].nbytes)) {
+            return AD_ENGINE_ILLEGAL_ADDRESS;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool is_counted = ranges[i].nbytes > 0 && is_in_arena(ranges[i].data);
+        found[i] = is_counted ? find_locked(ranges[i].data) : NULL;
+        if (found[i] != NULL) {
+            found[i]->n_touching++;
+        }
+    }
+    return AD_ENGINE_OK;
+}
+
+static void
+end_touch_locked(allocation *a)
+{
+    if (a != NULL && --a->n_touching == 0 && a->is_gone) {
+        give_back_locked(a);
+    }
+}
+
+int
+ad_engine_touch(const ad_engine_range *ranges, size_t n, ad_engine_work work,
+                void *arg)
+{
+    allocation *found[AD_ENGINE_MAX_RANGES];
+    int status = ad_engine_lock();
+    if (status != AD_ENGINE_OK) {
+        return status;
+    }
+    status = begin_touch_locked(ranges, n, found);
+    ad_engine_unlock();
+    if (status == AD_ENGINE_OK) {
+        status = work(arg);
+        if (ad_engine_lock() == AD_ENGINE_OK) {
+            for (size_t i = 0; i < n; i++) {
+                end_touch_locked(found[i]);
+            }
+            ad_engine_unlock();
+        }
+    }
+    return status;
+}
+
 /* --- other processes ------------------------------------------------------ */
 
 int
@@ -743,8 +771,9 @@ ad_engine_memory_each_locked(void (*visit)(const ad_engine_allocation *,
                              uint32_t argument)
 {
     for (size_t i = 0; i < memory.live.n; i++) {
-        if (!memory.live.items[i]->is_leaving) {
-            visit(&memory.live.items[i]->public, argument);
+        const allocation *a = memory.live.items[i];
+        if (!a->is_leaving && !a->is_gone) {
+            visit(&a->public, argument);
         }
     }
 }
@@ -761,7 +790,7 @@ ad_engine_memory_count_locked(const void *tag, ad_engine_counts *out)
     for (size_t i = 0; i < memory.live.n; i++) {
         const ad_engine_allocation *a = &memory.live.items[i]->public;
         if (a->kind != AD_ENGINE_REGISTERED &&
-            (tag == NULL || a->tag == tag)) {
+            !memory.live.items[i]->is_gone && (tag == NULL || a->tag == tag)) {
             out->allocations++;
             out->bytes += a->nbytes;
         }
@@ -851,13 +880,19 @@ run_copy(void *arg)
 }
 
 static int
+enqueue_nothing(uint64_t queue)
+{
+    return ad_engine_queue_is_live(queue) ? AD_ENGINE_OK
+                                          : AD_ENGINE_INVALID_QUEUE;
+}
+
+static int
 copy_blocks(uint64_t queue, void *target, size_t target_pitch,
             const void *source, size_t source_pitch, size_t width,
             size_t height, bool is_waited_for)
 {
     if (width == 0 || height == 0) {
-        return ad_engine_queue_is_live(queue) ? AD_ENGINE_OK
-                                              : AD_ENGINE_INVALID_QUEUE;
+        return enqueue_nothing(queue);
     }
     copy_work *c = malloc(sizeof(*c));
     if (c == NULL) {
@@ -894,14 +929,15 @@ int
 ad_engine_write(uint64_t queue, void *target, const void *source,
                 size_t nbytes)
 {
+    if (nbytes == 0) {
+        return enqueue_nothing(queue);
+    }
     copy_work *c = malloc(sizeof(*c) + nbytes);
     if (c == NULL) {
         return AD_ENGINE_OUT_OF_MEMORY;
     }
     *c = (copy_work){target, c->bytes, nbytes, nbytes, nbytes, 1};
-    if (nbytes > 0) {
-        memcpy(c->bytes, source, nbytes);
-    }
+    memcpy(c->bytes, source, nbytes);
     const ad_engine_use use = {AD_ENGINE_WRITE, target, nbytes,
                                nbytes,          1,      false};
     return submit(queue, run_copy, c, &use, 1, may_copy(c));

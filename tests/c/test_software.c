@@ -297,6 +297,25 @@ test_copies_and_fills(void)
     finish(queue);
 }
 
+/* It lies between pages that nothing may touch. */
+static void
+test_first_memory(void)
+{
+    uint64_t queue = new_queue(0);
+    char *first = new_memory(64);
+    char *page = (char *)((uintptr_t)first & ~(uintptr_t)4095);
+    CHECK(!ad_engine_may_touch(first - 8, 16));
+    CHECK(!ad_engine_may_touch(first - 8, 8));
+    CHECK(!ad_engine_may_touch(page + 4096, 1));
+    CHECK(!ad_engine_may_touch(page - 4096 - 8, 16)); /* into the arena */
+    CHECK_INT(ad_engine_copy(queue, first, 8, first - 8, 8, 8, 1),
+              AD_ENGINE_INVALID_POINTER);
+    CHECK_INT(ad_engine_write(queue, NULL, NULL, 0), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_write(1, first, "a", 0), AD_ENGINE_INVALID_QUEUE);
+    CHECK_INT(ad_engine_free(first), AD_ENGINE_OK);
+    finish(queue);
+}
+
 /* The work ends first, or finds no memory. */
 static void
 test_free_during_work(void)
@@ -658,6 +677,7 @@ main(void)
 {
     static const check_test tests[] = {
         CHECK_TEST(test_not_started),
+        CHECK_TEST(test_first_memory),
         CHECK_TEST(test_delay),
         CHECK_TEST(test_event_addresses),
         CHECK_TEST(test_failed_work_is_remembered),

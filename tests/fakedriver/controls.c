@@ -346,9 +346,7 @@ fake_peek(const void *address, void *out, size_t nbytes)
     fd_lock();
     bool is_mapped = fd_mapped_locked(address, nbytes, -1, false);
     fd_unlock();
-    if (!is_mapped || !ad_engine_may_touch(address, nbytes)) {
-        return FD_INVALID_VALUE;
-    }
-    memcpy(out, ad_engine_inside(address), nbytes);
-    return FD_OK;
+    return is_mapped && ad_engine_peek(out, address, nbytes) == AD_ENGINE_OK
+               ? FD_OK
+               : FD_INVALID_VALUE;
 }
