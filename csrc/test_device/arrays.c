@@ -6,6 +6,7 @@
 
 #include "abi/arrow_c.h"
 #include "base/owner.h"
+#include "support/waiting.h"
 #include "test_device/engine.h"
 #include "test_device/module.h"
 #include "test_device/software.h"
@@ -407,16 +408,17 @@ ad_testing_consume(PyObject *Py_UNUSED(module), PyObject *args)
     download d = {.queue = queue};
     ad_status status =
         submit_download(&d, source, wait != 0, &holder->array, &err);
-    int code = AD_ENGINE_OK;
-    if (d.is_submitted) {
-        Py_BEGIN_ALLOW_THREADS
-        code = ad_engine_queue_synchronize(queue, -1);
-        Py_END_ALLOW_THREADS
-    }
+    bool is_interrupted = false;
+    int code = d.is_submitted ? ad_testing_wait(queue, -1, &is_interrupted)
+                              : AD_ENGINE_OK;
     if (code == AD_ENGINE_TIMEOUT) {
         /* Copies are pending: source and target must stay alive. */
         *source = (struct ArrowDeviceArray){0};
         holder = NULL;
+    }
+    if (is_interrupted) {
+        ad_raise_interruption();
+        return NULL;
     }
     if (status == AD_OK && code != AD_ENGINE_OK) {
         status = ad_software_fail(&err, d.device, "read", code);

@@ -28,6 +28,8 @@ static struct {
     atomic_int n_devices;    /* readable without the lock */
     atomic_bool is_forked;   /* the same */
     bool is_quitting;
+    int ended_errors[AD_ENGINE_MAX_DEVICES]; /* the first of queues that are
+                                                gone */
 } engine = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .patience = -1,
@@ -228,6 +230,7 @@ typedef struct op {
     ad_engine_run run;
     queue_mark *mark;   /* a reference */
     int64_t not_before; /* 0: the delay has not begun */
+    ad_order *order;    /* of all up to it; engine_races.h */
 } op;
 
 /* A slot. Later queues reuse it, and it is never freed. Reuse does not reset
@@ -264,12 +267,12 @@ handle_of_slot(const queue *q)
     return make_handle(QUEUE_TAG, q->generation, q->index);
 }
 
-/* NULL of a queue that is gone. */
+/* That of a queue that is gone is there until its work is done. */
 static ad_order *
 order_locked(queue *q)
 {
     return q->handle == 0
-               ? NULL
+               ? q->order
                : ad_races_of_queue_locked(&q->order, q->handle, q->device,
                                           q->tag != NULL, q->place);
 }
@@ -285,20 +288,38 @@ find_queue_locked(uint64_t handle)
     return q->handle == handle ? q : NULL;
 }
 
+/* A queue that is live, or is gone and still has work. */
+static queue *
+find_busy_queue_locked(uint64_t handle)
+{
+    size_t index = index_of_handle(handle);
+    if (handle == 0 || index >= queues.n) {
+        return NULL;
+    }
+    queue *q = queues.items[index];
+    return q->is_used && handle_of_slot(q) == handle ? q : NULL;
+}
+
 /* Lock and look up. The lock is held only if this returns OK. */
 static int
-lock_queue(uint64_t handle, queue **out)
+lock_found(uint64_t handle, queue *(*find)(uint64_t), queue **out)
 {
     int status = ad_engine_lock();
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    *out = find_queue_locked(handle);
+    *out = find(handle);
     if (*out == NULL) {
         ad_engine_unlock();
         return AD_ENGINE_INVALID_QUEUE;
     }
     return AD_ENGINE_OK;
+}
+
+static int
+lock_queue(uint64_t handle, queue **out)
+{
+    return lock_found(handle, find_queue_locked, out);
 }
 
 static queue *
@@ -358,6 +379,17 @@ ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out)
     return status;
 }
 
+/* A queue that is gone has no work any more. */
+static void
+end_queue_locked(queue *q)
+{
+    int *error = &engine.ended_errors[q->device];
+    *error = *error != AD_ENGINE_OK ? *error : q->error;
+    ad_races_queue_ends_locked(q->order);
+    q->order = NULL;
+    q->is_used = false;
+}
+
 int
 ad_engine_queue_destroy(uint64_t handle)
 {
@@ -368,12 +400,11 @@ ad_engine_queue_destroy(uint64_t handle)
     }
     q->handle = 0;
     q->n_holds = 0;
-    ad_races_queue_ends_locked(q->order);
-    q->order = NULL;
+    q->n_steps = 0;
     if (q->has_worker) {
-        pthread_cond_signal(&q->wake);
+        pthread_cond_signal(&q->wake); /* it ends once the work is done */
     } else {
-        q->is_used = false;
+        end_queue_locked(q);
     }
     ad_engine_unlock();
     return AD_ENGINE_OK;
@@ -468,12 +499,15 @@ worker_main(void *arg)
         q->n_begun++;
         run_op_locked(q, o);
         unref_mark_locked(o->mark);
+        ad_races_free_locked(o->order);
         free(o);
         q->n_done++;
         signal_progress_locked();
     }
     q->has_worker = false;
-    q->is_used = q->handle != 0 || q->first != NULL;
+    if (q->handle == 0 && q->first == NULL) {
+        end_queue_locked(q);
+    }
     ad_engine_unlock();
     return NULL;
 }
@@ -515,11 +549,22 @@ push_locked(queue *q, op what)
     return AD_ENGINE_OK;
 }
 
+/* Takes a reference to the mark. The order of the queue includes what is
+ * pushed. */
+static int
+push_in_order_locked(queue *q, op_kind kind, queue_mark *mark)
+{
+    int status = push_locked(q, (op){.kind = kind, .mark = mark});
+    if (status == AD_ENGINE_OK) {
+        q->last->order = ad_races_copy_locked(order_locked(q));
+    }
+    return status;
+}
+
 /* Append an operation that completes `mark`. Takes a reference of its own. */
 static int
-push_mark_locked(uint64_t handle, queue_mark *mark)
+push_mark_locked(queue *q, queue_mark *mark)
 {
-    queue *q = find_queue_locked(handle);
     if (q == NULL) {
         return AD_ENGINE_INVALID_QUEUE;
     }
@@ -529,15 +574,14 @@ push_mark_locked(uint64_t handle, queue_mark *mark)
         complete_mark_locked(mark, q->error);
         return AD_ENGINE_OK;
     }
-    return push_locked(q, (op){.kind = OP_MARK, .mark = mark});
+    return push_in_order_locked(q, OP_MARK, mark);
 }
 
 /* Append an operation that waits for `mark`. A NULL or completed mark needs
  * none. */
 static int
-push_wait_locked(uint64_t handle, queue_mark *mark)
+push_wait_locked(queue *q, queue_mark *mark)
 {
-    queue *q = find_queue_locked(handle);
     if (q == NULL) {
         return AD_ENGINE_INVALID_QUEUE;
     }
@@ -545,16 +589,16 @@ push_wait_locked(uint64_t handle, queue_mark *mark)
     if (mark == NULL || (mark->is_done && mark->error == AD_ENGINE_OK)) {
         return AD_ENGINE_OK;
     }
-    return push_locked(q, (op){.kind = OP_WAIT, .mark = mark});
+    return push_in_order_locked(q, OP_WAIT, mark);
 }
 
-int
-ad_engine_enqueue_use(uint64_t handle, ad_engine_work work, void *arg,
-                      const ad_engine_use *uses, size_t n)
+static int
+enqueue(uint64_t handle, queue *(*find)(uint64_t), ad_engine_work work,
+        void *arg, const ad_engine_use *uses, size_t n)
 {
     queue *q;
     uint32_t place = ad_races_here();
-    int status = lock_queue(handle, &q);
+    int status = lock_found(handle, find, &q);
     if (status == AD_ENGINE_OK) {
         int64_t now = ad_now();
         status = push_locked(q, (op){.kind = OP_WORK,
@@ -563,10 +607,25 @@ ad_engine_enqueue_use(uint64_t handle, ad_engine_work work, void *arg,
                                      .run = ad_runs_of(uses, n, place, now)});
         if (status == AD_ENGINE_OK) {
             ad_races_work_locked(order_locked(q), uses, n, false, place, now);
+            q->last->order = ad_races_copy_locked(order_locked(q));
         }
         ad_engine_unlock();
     }
     return status;
+}
+
+int
+ad_engine_enqueue_use(uint64_t handle, ad_engine_work work, void *arg,
+                      const ad_engine_use *uses, size_t n)
+{
+    return enqueue(handle, find_queue_locked, work, arg, uses, n);
+}
+
+int
+ad_engine_enqueue_last(uint64_t handle, ad_engine_work work, void *arg,
+                       const ad_engine_use *uses, size_t n)
+{
+    return enqueue(handle, find_busy_queue_locked, work, arg, uses, n);
 }
 
 int
@@ -586,26 +645,45 @@ ad_engine_refuse_use(uint64_t handle, const ad_engine_use *uses, size_t n)
     }
 }
 
+/* Whether there was such a queue, which is gone and has no work. */
+static bool
+has_ended_locked(uint64_t handle)
+{
+    size_t index = index_of_handle(handle);
+    return handle != 0 && index < queues.n &&
+           find_busy_queue_locked(handle) == NULL &&
+           handle <= handle_of_slot(queues.items[index]);
+}
+
+/* What is now on the other queue, as a mark for which `q` waits. */
+static int
+wait_for_queue_locked(queue *q, uint64_t other)
+{
+    if (has_ended_locked(other)) {
+        ad_races_wait_locked(order_locked(q), ad_races_ended_locked(other));
+        return AD_ENGINE_OK;
+    }
+    queue_mark *mark = new_mark();
+    if (mark == NULL) {
+        return AD_ENGINE_OUT_OF_MEMORY;
+    }
+    int status = push_mark_locked(find_busy_queue_locked(other), mark);
+    if (status == AD_ENGINE_OK) {
+        status = push_wait_locked(q, mark);
+    }
+    unref_mark_locked(mark);
+    return status;
+}
+
 int
 ad_engine_queue_wait_queue(uint64_t handle, uint64_t other)
 {
-    int status = ad_engine_lock();
-    if (status != AD_ENGINE_OK) {
-        return status;
-    }
-    queue_mark *mark = new_mark();
-    if (find_queue_locked(handle) == NULL) {
-        status = AD_ENGINE_INVALID_QUEUE;
-    } else if (mark == NULL) {
-        status = AD_ENGINE_OUT_OF_MEMORY;
-    } else {
-        status = push_mark_locked(other, mark);
-    }
+    queue *q;
+    int status = lock_queue(handle, &q);
     if (status == AD_ENGINE_OK) {
-        status = push_wait_locked(handle, mark);
+        status = wait_for_queue_locked(q, other);
+        ad_engine_unlock();
     }
-    unref_mark_locked(mark);
-    ad_engine_unlock();
     return status;
 }
 
@@ -650,13 +728,14 @@ int
 ad_engine_queue_synchronize(uint64_t handle, int64_t timeout_ms)
 {
     queue *q;
-    int status = lock_queue(handle, &q);
+    int status = lock_found(handle, find_busy_queue_locked, &q);
     if (status != AD_ENGINE_OK) {
         return status;
     }
     status = drain_locked(q, deadline_locked(timeout_ms));
-    if (status == AD_ENGINE_OK && q->handle == handle) {
-        status = q->error;
+    if (status == AD_ENGINE_OK) {
+        status =
+            handle_of_slot(q) == handle ? q->error : AD_ENGINE_INVALID_QUEUE;
     }
     ad_engine_unlock();
     return status;
@@ -667,6 +746,17 @@ is_of(const queue *q, int device, const void *tag)
 {
     return q->is_used && (device < 0 || q->device == device) &&
            (tag == NULL || q->tag == tag);
+}
+
+/* The first error of queues of a device (-1: of all) that are gone. */
+static int
+ended_error(int device)
+{
+    int error = AD_ENGINE_OK;
+    for (int i = 0; i < AD_ENGINE_MAX_DEVICES && error == AD_ENGINE_OK; i++) {
+        error = device < 0 || i == device ? engine.ended_errors[i] : error;
+    }
+    return error;
 }
 
 int
@@ -693,12 +783,26 @@ ad_engine_synchronize(int device, const void *tag, int64_t timeout_ms)
     }
     if (status == AD_ENGINE_OK && tag == NULL) {
         ad_races_host_knows_ended_locked(device);
+        first_error =
+            first_error != AD_ENGINE_OK ? first_error : ended_error(device);
     }
     ad_engine_unlock();
     return status != AD_ENGINE_OK ? status : first_error;
 }
 
 /* --- properties of queues ------------------------------------------------ */
+
+int
+ad_engine_queue_is_busy(uint64_t handle, int64_t *out)
+{
+    int status = ad_engine_lock();
+    if (status == AD_ENGINE_OK) {
+        const queue *q = find_busy_queue_locked(handle);
+        *out = q != NULL && q->n_done < q->n_submitted;
+        ad_engine_unlock();
+    }
+    return status;
+}
 
 bool
 ad_engine_queue_is_live(uint64_t handle)
@@ -762,11 +866,47 @@ ad_engine_queue_release(uint64_t handle)
     }
     if (q->n_holds > 0) {
         q->n_holds--;
+        q->n_steps = q->n_holds > 0 ? q->n_steps : 0;
         pthread_cond_signal(&q->wake);
     } else {
         status = AD_ENGINE_INVALID_VALUE;
     }
     ad_engine_unlock();
+    return status;
+}
+
+/* The operation that the next step lets pass. NULL: there is none. */
+static op *
+next_step_locked(const queue *q)
+{
+    op *o = q->first;
+    for (int i = 0; i < q->n_steps && o != NULL; i++) {
+        o = o->next;
+    }
+    return o;
+}
+
+/* Lets the operation pass. Steps of other threads pass before it. */
+static int
+pass_locked(queue *q, op *o)
+{
+    int status = AD_ENGINE_OK;
+    uint64_t target = q->n_begun + (uint64_t)++q->n_steps;
+    int64_t deadline = deadline_locked(-1);
+    ad_order *order = o->order; /* what the host knows then */
+    o->order = NULL;
+    pthread_cond_signal(&q->wake);
+    while (q->n_done < target && status == AD_ENGINE_OK) {
+        if (!await_progress_locked(deadline)) {
+            status = AD_ENGINE_TIMEOUT;
+        }
+    }
+    if (status == AD_ENGINE_OK) {
+        ad_races_host_knows_locked(order);
+    } else if (q->n_steps > 0 && q->n_begun < target) {
+        q->n_steps--;
+    }
+    ad_races_free_locked(order);
     return status;
 }
 
@@ -778,24 +918,13 @@ ad_engine_queue_step(uint64_t handle)
     if (status != AD_ENGINE_OK) {
         return status;
     }
-    const op *o = q->first;
+    op *o = next_step_locked(q);
     if (q->n_holds == 0) {
         status = AD_ENGINE_INVALID_VALUE;
     } else if (o == NULL || (o->kind == OP_WAIT && !o->mark->is_done)) {
         status = AD_ENGINE_NOT_READY;
     } else {
-        /* Steps of other threads pass before this one. */
-        uint64_t target = q->n_begun + (uint64_t)++q->n_steps;
-        int64_t deadline = deadline_locked(-1);
-        pthread_cond_signal(&q->wake);
-        while (q->n_done < target && status == AD_ENGINE_OK) {
-            if (!await_progress_locked(deadline)) {
-                status = AD_ENGINE_TIMEOUT;
-            }
-        }
-        if (status == AD_ENGINE_OK) {
-            ad_races_host_knows_locked(order_locked(q));
-        }
+        status = pass_locked(q, o);
     }
     ad_engine_unlock();
     return status;
@@ -823,10 +952,12 @@ reset_queues_locked(void)
     for (size_t i = 0; i < queues.n; i++) {
         queue *q = queues.items[i];
         q->n_holds = 0;
+        q->n_steps = 0;
         q->delay = 0;
         q->error = AD_ENGINE_OK;
         pthread_cond_signal(&q->wake);
     }
+    memset(engine.ended_errors, 0, sizeof(engine.ended_errors));
 }
 
 static void
@@ -1034,7 +1165,7 @@ ad_engine_event_record(uint64_t handle, uint64_t queue)
     if (mark == NULL) {
         status = AD_ENGINE_OUT_OF_MEMORY;
     } else {
-        status = push_mark_locked(queue, mark);
+        status = push_mark_locked(find_queue_locked(queue), mark);
     }
     if (status == AD_ENGINE_OK) {
         if (mark->order != NULL) { /* races are searched */
@@ -1054,7 +1185,7 @@ ad_engine_queue_wait(uint64_t queue, uint64_t handle)
     event *e;
     int status = lock_event(handle, &e);
     if (status == AD_ENGINE_OK) {
-        status = push_wait_locked(queue, e->mark);
+        status = push_wait_locked(find_queue_locked(queue), e->mark);
         ad_engine_unlock();
     }
     return status;

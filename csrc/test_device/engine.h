@@ -109,12 +109,13 @@ int ad_engine_allocate(int device, size_t nbytes, ad_engine_kind kind,
  * unless `base` is the start of a live allocation, so a second free fails. */
 int ad_engine_free(void *base);
 
-/* Free memory once the work that is now on `queue` is done. From this call on
- * ad_engine_find does not find it. */
+/* Free memory once the work that is now on `queue` is done, which may be a
+ * destroyed queue that still has work. From this call on ad_engine_find does
+ * not find it. */
 int ad_engine_free_ordered(uint64_t queue, void *base);
 
-/* The same where nobody can be told of a failure. A destroyed queue has no
- * later work, so that the memory is freed now. Without memory to enqueue the
+/* The same where nobody can be told of a failure. Behind a destroyed queue
+ * without work the memory is freed now. Without memory to enqueue the
  * free, the host waits for the queue; if that takes too long, the memory stays
  * allocated. */
 void ad_engine_free_after(uint64_t queue, void *base);
@@ -160,8 +161,9 @@ int ad_engine_map(int device, int file, uint64_t offset, size_t nbytes,
  * `tag` and `data` belong to the front end. */
 int ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out);
 
-/* The handle becomes invalid at once. Pending work still runs, and its gate is
- * opened. Does not block. */
+/* The handle becomes invalid at once for new work. Pending work still runs, its
+ * gate is opened, and ad_engine_synchronize tells of its errors until the
+ * reset. Does not block. */
 int ad_engine_queue_destroy(uint64_t queue);
 
 bool ad_engine_queue_is_live(uint64_t queue);
@@ -224,6 +226,11 @@ typedef struct ad_engine_use {
 int ad_engine_enqueue_use(uint64_t queue, ad_engine_work work, void *arg,
                           const ad_engine_use *uses, size_t n);
 
+/* The same behind the work of a queue that is destroyed, as long as there is
+ * some; INVALID_QUEUE then. */
+int ad_engine_enqueue_last(uint64_t queue, ad_engine_work work, void *arg,
+                           const ad_engine_use *uses, size_t n);
+
 /* Work was not enqueued, since its memory is invalid. */
 void ad_engine_refuse_use(uint64_t queue, const ad_engine_use *uses, size_t n);
 
@@ -255,15 +262,21 @@ int ad_engine_fill(uint64_t queue, void *target, uint64_t pattern, size_t size,
  * An event that was never recorded counts as done. */
 int ad_engine_queue_wait(uint64_t queue, uint64_t event);
 
-/* Later work on `queue` waits for the work that is now on `other`. */
+/* Later work on `queue` waits for the work that is now on `other`, which may
+ * be destroyed. */
 int ad_engine_queue_wait_queue(uint64_t queue, uint64_t other);
 
 /* Returns OK, NOT_READY, or the error of earlier work. */
 int ad_engine_queue_query(uint64_t queue);
 
+/* Whether work is pending on a queue, which may be destroyed. The host is not
+ * told, as the search for races has it. */
+int ad_engine_queue_is_busy(uint64_t queue, int64_t *out);
+
 /* Sleep until the work on the queue is done. timeout_ms < 0: as long as
  * ad_engine_set_patience allows, by default forever. Returns TIMEOUT, or the
- * error of earlier work. Blocks. */
+ * error of earlier work. A destroyed queue is waited for, too: INVALID_QUEUE
+ * once it has no work. Blocks. */
 int ad_engine_queue_synchronize(uint64_t queue, int64_t timeout_ms);
 
 /* The gate: pending work does not begin until each hold is released.
@@ -271,9 +284,9 @@ int ad_engine_queue_synchronize(uint64_t queue, int64_t timeout_ms);
 int ad_engine_queue_hold(uint64_t queue);
 int ad_engine_queue_release(uint64_t queue);
 
-/* Let the first pending operation through a closed gate, and sleep until it is
- * done. NOT_READY: there is none, or it waits for another queue, and stays
- * pending. INVALID_VALUE if the gate is open. Blocks. */
+/* Let the first pending operation that no other thread lets through pass a
+ * closed gate, and sleep until it is done. NOT_READY: there is none, or it
+ * waits for another queue, and stays pending. INVALID_VALUE if the gate is open. Blocks. */
 int ad_engine_queue_step(uint64_t queue);
 
 /* From now on each operation begins after this delay. */

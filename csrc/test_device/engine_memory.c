@@ -568,20 +568,32 @@ ad_engine_free_ordered(uint64_t queue, void *base)
         return status;
     }
     const ad_engine_use use = {AD_ENGINE_FREE, base, nbytes, nbytes, 1, false};
-    status = ad_engine_enqueue_use(queue, run_free, base, &use, 1);
+    status = ad_engine_enqueue_last(queue, run_free, base, &use, 1);
     if (status != AD_ENGINE_OK) {
         (void)set_leaving(base, false, NULL);
     }
     return status;
 }
 
+/* The work of the queue is done, as the device knows. */
+static void
+free_behind_ended(uint64_t queue, void *base)
+{
+    if (ad_engine_lock() == AD_ENGINE_OK) {
+        ad_races_host_knows_locked(ad_races_ended_locked(queue));
+        ad_engine_unlock();
+    }
+    (void)ad_engine_free(base);
+}
+
 void
 ad_engine_free_after(uint64_t queue, void *base)
 {
     int code = ad_engine_free_ordered(queue, base);
-    if (code == AD_ENGINE_INVALID_QUEUE ||
-        (code == AD_ENGINE_OUT_OF_MEMORY &&
-         ad_engine_queue_synchronize(queue, -1) != AD_ENGINE_TIMEOUT)) {
+    if (code == AD_ENGINE_INVALID_QUEUE) {
+        free_behind_ended(queue, base);
+    } else if (code == AD_ENGINE_OUT_OF_MEMORY &&
+               ad_engine_queue_synchronize(queue, -1) != AD_ENGINE_TIMEOUT) {
         (void)ad_engine_free(base);
     }
 }

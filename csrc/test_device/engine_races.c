@@ -356,6 +356,17 @@ ad_races_queue_ends_locked(ad_order *of_queue)
     }
 }
 
+const ad_order *
+ad_races_ended_locked(uint64_t handle)
+{
+    for (size_t i = 0; is_on() && i < races.ended.n; i++) {
+        if (races.ended.items[i]->self->handle == handle) {
+            return races.ended.items[i];
+        }
+    }
+    return NULL;
+}
+
 void
 ad_races_host_knows_ended_locked(int device)
 {

@@ -45,6 +45,8 @@ void ad_races_free_locked(ad_order *order);
 
 /* The queue is gone, its work is not known to be done. Takes the order over. */
 void ad_races_queue_ends_locked(ad_order *of_queue);
+/* The order of such a queue, borrowed. NULL: the host knows all of it. */
+const ad_order *ad_races_ended_locked(uint64_t handle);
 
 /* Later work on the queue waits for the mark. */
 void ad_races_wait_locked(ad_order *of_queue, const ad_order *of_mark);

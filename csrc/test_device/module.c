@@ -202,6 +202,11 @@ CALL(queue_query)
     return answer(ad_engine_queue_query(a[0]), out);
 }
 
+CALL(queue_is_busy)
+{
+    return ad_engine_queue_is_busy(a[0], out);
+}
+
 CALL(copy)
 {
     return ad_engine_copy(a[0], pointer(a[1]), (size_t)a[3], pointer(a[2]),
@@ -272,6 +277,7 @@ static const struct {
     WAIT(queue_synchronize),
     X(queue_step, 1),
     X(queue_query, 1),
+    X(queue_is_busy, 1),
     X(queue_wait, 2),
     X(queue_wait_queue, 2),
     X(copy, 4),
@@ -317,6 +323,14 @@ wait_in_slices(engine_call wait, uint64_t *a, bool *is_interrupted)
             code == AD_ENGINE_TIMEOUT && ad_run_signal_handlers();
     } while (code == AD_ENGINE_TIMEOUT && left != 0 && !*is_interrupted);
     return code;
+}
+
+int
+ad_testing_wait(uint64_t queue, int64_t timeout_ms, bool *is_interrupted)
+{
+    uint64_t wait[] = {queue, (uint64_t)timeout_ms};
+    *is_interrupted = false;
+    return wait_in_slices(call_queue_synchronize, wait, is_interrupted);
 }
 
 static int
@@ -415,11 +429,10 @@ ad_testing_read(PyObject *Py_UNUSED(module), PyObject *args)
     }
     char *target = PyBytes_AS_STRING(bytes);
     size_t n = (size_t)nbytes;
-    uint64_t wait[] = {queue, (uint64_t)timeout_ms};
     bool is_interrupted = false;
     int code = ad_engine_copy(queue, target, n, pointer(address), n, n, 1);
     if (code == AD_ENGINE_OK) {
-        code = wait_in_slices(call_queue_synchronize, wait, &is_interrupted);
+        code = ad_testing_wait(queue, timeout_ms, &is_interrupted);
     }
     if (code == AD_ENGINE_OK) {
         return bytes;

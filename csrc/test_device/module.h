@@ -44,6 +44,11 @@
 
 AD_TESTING_FUNCTIONS(AD_TESTING_DECLARE)
 
+/* Wait for the work of a queue, at most timeout_ms (< 0: the patience of the
+ * engine), as ad_engine_queue_synchronize. TIMEOUT and *is_interrupted: the
+ * handler of a signal has raised; see ad_raise_interruption. */
+int ad_testing_wait(uint64_t queue, int64_t timeout_ms, bool *is_interrupted);
+
 /* Find the table of _core. Returns 0, or -1 with an exception. */
 int ad_testing_find_core(void);
 
