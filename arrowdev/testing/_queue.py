@@ -102,10 +102,14 @@ class DeviceMemory:
         """Free the memory now, or when the queue has done its current work."""
         if self.address:
             address, self.address = self.address, 0
-            if queue is None:
-                call("free", address)
-            else:
-                call("free_ordered", queue.handle, address)
+            try:
+                if queue is None:
+                    call("free", address)
+                else:
+                    call("free_ordered", queue.handle, address)
+            except (_core.DeviceError, MemoryError):
+                self.address = address  # it is not free; after a signal's exception it is
+                raise
 
     def _free_behind(self, queues: set[Queue]) -> None:
         """Free the memory after the current work of these queues, without delaying them."""

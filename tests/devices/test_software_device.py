@@ -102,6 +102,16 @@ class TestMemory:
         with pytest.raises(ad.DeviceError, match="INVALID_POINTER"):
             device.queue().fill(address, 0, 1)
 
+    def test_memory_that_was_not_freed_can_be_freed(self, device):
+        queue, memory = device.queue(), device.empty(10)
+        before, address = device.live(), memory.address
+        queue.close()
+        with pytest.raises(ad.DeviceError, match="INVALID_QUEUE"):
+            memory.free(queue)
+        assert memory.address == address
+        memory.free()
+        assert device.live().allocations == before.allocations - 1
+
     def test_use_after_free_is_found_when_work_runs(self, device):
         queue, memory = device.queue(), device.empty(10)
         with queue.held():
