@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from weakref import WeakSet
 
 from arrowdev import _core
@@ -114,14 +114,17 @@ class DeviceMemory:
     def _free_behind(self, queues: set[Queue]) -> None:
         """Free the memory after the current work of these queues, without delaying them."""
         last = call("queue_create", self.device_id)
-        for queue in queues:
-            call("queue_wait_queue", last, queue.handle)
-        call("free_ordered", last, self.address)
-        call("queue_destroy", last)
+        try:
+            for queue in queues:
+                with suppress(_core.DeviceError):  # another thread has closed the queue
+                    call("queue_wait_queue", last, queue.handle)
+            call("free_ordered", last, self.address)
+        finally:
+            call("queue_destroy", last)
 
     def __del__(self) -> None:
         try:
-            queues = {queue for queue in self._used_on if queue._is_busy()}
+            queues = {queue for queue in tuple(self._used_on) if queue._is_busy()}
             if self.address and queues:
                 self._free_behind(queues)
             else:

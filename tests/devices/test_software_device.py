@@ -137,6 +137,27 @@ class TestMemory:
             queue.synchronize()
         device.reset()
 
+    def test_memory_is_freed_although_a_queue_that_used_it_is_closed_meanwhile(
+        self, device, monkeypatch
+    ):
+        busy, closed, memory = device.queue(), device.queue(), device.empty(10)
+        address = memory.address
+        before = device.live()
+        closed.fill(memory, 1)
+        closed.synchronize()
+        with busy.held():
+            busy.fill(memory, 1)
+            closed.close()
+            # As if another thread had closed it after this.
+            monkeypatch.setattr(testing._queue.Queue, "_is_busy", lambda queue: True)
+            del memory
+            assert device.kind_of(address) is None
+            assert device.live().allocations == before.allocations  # the busy queue uses it
+        device.synchronize()  # and no work failed
+        after = device.live()
+        assert after.allocations == before.allocations - 1
+        assert after.queues == before.queues - 1
+
     def test_memory_limit(self, device):
         settled(device)
         device.set_memory_limit(1 << 30)
