@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from weakref import WeakSet
 
 from arrowdev import _core
+from arrowdev.testing import _device
 from arrowdev.testing._engine import (
     EXT_DEV,
     KINDS,
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+# A handle that is forgotten is destroyed by a call of C, _device.call, since a signal handler may
+# raise when `call` begins.
+
 
 class Event:
     """A point in a queue's work, created by ``SoftwareDevice.event`` and ``Queue.record``."""
 
-    _all: WeakSet[Event] = WeakSet()
+    _armed: set[int] = set()  # handles, some of which were fired or destroyed since
 
     def __init__(self, device_id: int = 0) -> None:
         self.handle = call("event_create", device_id)
-        Event._all.add(self)
 
     @property
     def address(self) -> int:
@@ -52,17 +55,26 @@ class Event:
 
     def arm(self) -> None:
         """Make the event pending until ``fire``, without a queue."""
+        self._armed.add(self.handle)
         call("event_arm", self.handle)
 
     def fire(self) -> None:
         """Complete the event after ``arm``."""
         call("event_fire", self.handle)
 
+    @classmethod
+    def _fire_all(cls) -> None:
+        """Fire the events that are armed, also while other threads arm some."""
+        while cls._armed:
+            with suppress(_core.DeviceError, KeyError):  # it was fired or destroyed
+                call("event_fire", cls._armed.pop())
+
     def close(self) -> None:
         """Destroy the event; existing waits continue until the recorded work is done."""
         if self.handle:
+            self._armed.discard(self.handle)
             handle, self.handle = self.handle, 0
-            call("event_destroy", handle)
+            _device.call("event_destroy", handle)
 
     def __del__(self) -> None:
         # A forked child, or a failed __init__, has nothing to destroy.
@@ -104,9 +116,9 @@ class DeviceMemory:
             address, self.address = self.address, 0
             try:
                 if queue is None:
-                    call("free", address)
+                    _device.call("free", address)
                 else:
-                    call("free_ordered", queue.handle, address)
+                    _device.call("free_ordered", queue.handle, address)
             except (_core.DeviceError, MemoryError):
                 self.address = address  # it is not free; after a signal's exception it is
                 raise
@@ -158,7 +170,8 @@ class Queue:
     def __init__(self, device_id: int = 0) -> None:
         self.device_id = device_id
         self.handle = call("queue_create", device_id)
-        self._holds = 0
+        self._holds = 0  # the engine has the number that counts
+        self._n_openings = 0
         Queue._all.add(self)
         if Queue._gate is not None:
             Queue._gate.hold(self)
@@ -194,12 +207,17 @@ class Queue:
 
     @contextmanager
     def held(self) -> Iterator[Queue]:
-        """Hold the queue inside ``with``."""
+        """Hold the queue inside ``with``, or until ``SoftwareDevice.reset``."""
+        n_openings = self._n_openings
         self.hold()
         try:
             yield self
         finally:
-            self.release()
+            try:
+                self.release()
+            except _core.DeviceError:
+                if self._n_openings == n_openings:
+                    raise
 
     @property
     def delay(self) -> float:
@@ -281,13 +299,20 @@ class Queue:
         """Destroy the queue: a hold ends, and the pending work is still done."""
         if self.handle:
             handle, self.handle = self.handle, 0
-            call("queue_destroy", handle)
+            _device.call("queue_destroy", handle)
+
+    def _forget_holds(self) -> None:
+        """All holds are about to end."""
+        self._n_openings += 1
+        self._holds = 0
 
     def _open_gate(self) -> None:
-        if self.handle:
+        """End the delay and all holds, also those of other threads, which may close the queue."""
+        self._forget_holds()
+        with suppress(_core.DeviceError):
             self.delay = 0
-            while self._holds:
-                self.release()
+            while True:
+                call("queue_release", self.handle)
 
     def __repr__(self) -> str:
         return f"<Queue {self.handle:#x} of ext_dev:{self.device_id}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 from arrowdev import DeviceError, DeviceType, _trace
@@ -76,21 +77,19 @@ class SoftwareDevice:
         _device.start(self.n_devices)
         _offer_backend(_device.backend(), DeviceType.EXT_DEV)
         SoftwareDevice._current = self
-        self._process = os.getpid()
         try:
+            self._process = os.getpid()
             self.reset()
             if self._searches or _trace.current() is not None:
                 self._finder = Finder(self._searches)
                 Queue._is_searched = self._searches
         except BaseException:
-            self._forget()
+            SoftwareDevice._current = None
+            Queue._is_searched = False
+            _device.unwatch()
+            call("hide")
             raise
         return self
-
-    def _forget(self) -> None:
-        Queue._is_searched = False
-        call("hide")
-        SoftwareDevice._current = None
 
     def __exit__(
         self,
@@ -98,37 +97,59 @@ class SoftwareDevice:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if os.getpid() != self._process:
-            self._forget()  # the threads belong to the parent process
+        is_forked = False
+        try:
+            is_forked = os.getpid() != self._process  # the threads belong to the parent process
+            if not is_forked:
+                self._complete(error)
+        finally:
+            # A signal handler may raise when a function of Python begins, and after each call.
+            # So each step that has to be done is a call of C behind a `try`, or is tried again.
+            try:
+                self._close_queues()
+            except BaseException:
+                self._close_queues()
+                raise
+            finally:
+                try:
+                    if self._finder is not None and not is_forked:
+                        self._finder.stop()
+                finally:
+                    try:
+                        _device.unwatch()
+                    finally:
+                        try:
+                            _device.call("reset", self._timeout_ms)
+                        finally:
+                            SoftwareDevice._current = None
+                            Queue._is_searched = False
+                            _device.call("hide")
+        if is_forked:
             return
+        if error is None:
+            self._raise_races()
+        elif sys.version_info >= (3, 11) and (races := self._new_races()):
+            error.add_note(str(RaceError(races)))
+
+    def _complete(self, error: BaseException | None) -> None:
+        """Let all work be done. Its failure is raised, unless `error` of the test is."""
         self.fail_at(0)
         if self._finder is not None:
             self._finder.look_for_unawaited()  # before this waits
         for queue in self._queues:
             queue._open_gate()
-        for event in list(Event._all):
-            try:
-                event.fire()
-            except DeviceError:
-                pass  # it was not armed
+        Event._fire_all()
         try:
             self.synchronize()
         except DeviceError as failure:
-            # A failure of the work is raised, but the test's own error takes precedence.
             if error is None:
                 self._raise_races(failure)
                 raise
-        finally:
-            for queue in self._queues:
+
+    def _close_queues(self) -> None:
+        for queue in self._queues:
+            with suppress(DeviceError):  # another thread has closed it, or the process is a fork
                 queue.close()
-            if self._finder is not None:
-                self._finder.stop()
-            self.reset()
-            self._forget()
-        if error is None:
-            self._raise_races()
-        elif sys.version_info >= (3, 11) and (races := self._new_races()):
-            error.add_note(str(RaceError(races)))
 
     def _new_races(self) -> list[Race]:
         return self._finder.take() if self._finder is not None else []
@@ -141,7 +162,7 @@ class SoftwareDevice:
     def reset(self) -> None:
         """Open all gates; remove delays, limits and planned failures; forget failed work."""
         for queue in self._queues:
-            queue._open_gate()
+            queue._forget_holds()
         call("reset", self._timeout_ms)
 
     # --- queues, events, memory -------------------------------------------------------------

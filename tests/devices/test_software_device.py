@@ -4,6 +4,7 @@ tests/c/test_software.c tests the engine with several threads.
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +23,7 @@ from lifetimes import settled
 
 import arrowdev as ad
 from arrowdev import testing
-from arrowdev.testing import software_device
+from arrowdev.testing import SoftwareDevice, _races, software_device
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the software device needs Linux"
@@ -331,6 +334,139 @@ class TestBlock:
             device.event()
         with software_device() as device:
             assert settled(device)[:5] == before[:5]
+
+
+class TestEndOfTheBlock:
+    """The block ends, whatever is raised meanwhile and whatever other threads do."""
+
+    @pytest.fixture(autouse=True)
+    def another_block_can_begin(self):
+        yield
+        was_left = SoftwareDevice._current is not None
+        SoftwareDevice._current = None  # so that one failure is all
+        assert not was_left
+
+    @pytest.mark.parametrize("races", [False, True])
+    def test_interruption_at_each_call(self, races, monkeypatch):
+        for n in itertools.count(1):
+            device = software_device(1, timeout=20, races=races).__enter__()
+            n_queues = device.live().queues
+            queues, memory = [device.queue() for _ in range(3)], device.empty(4)
+            event = device.event()
+            queues[0].hold()
+            event.arm()
+            queues[1].wait(event)
+            for queue in queues:
+                queue.fill(memory, 1)
+            is_interrupted = interrupted_at_call(
+                n, partial(device.__exit__, KeyError, KeyError(), None)
+            )
+            assert SoftwareDevice._current is None, n
+            assert [queue.handle for queue in queues] == [0, 0, 0], n
+            with software_device(1, races=False) as after:
+                after.synchronize()
+                assert after.peek(memory) == b"\1" * 4, n
+                assert after.live().queues == n_queues, n
+                asked = []
+                with monkeypatch.context() as patch:
+                    patch.setattr(_races._trace, "user_frame", asked.append)
+                    after.queue().fill(memory, 1)
+                assert not asked, n
+            if not is_interrupted:
+                break
+        assert n > 20
+
+    def test_warning_that_is_raised(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning, match="may have been missed"):
+                with software_device(races=True) as device:
+                    memory, queue = device.empty(5000), device.queue()
+                    for i in range(4097):
+                        queue.fill(memory.address + i, 1, 1)
+
+    def test_holds_that_another_thread_has_ended(self):
+        with software_device() as device:
+            queue, memory = device.queue(), device.empty(4)
+            queue.hold()
+            testing._engine.call("queue_release", queue.handle)
+            queue.fill(memory, 1)
+        assert queue.handle == 0
+
+    def test_holds_that_are_not_counted_yet(self):
+        with software_device(timeout=1) as device:
+            queue, memory = device.queue(), device.empty(4)
+            testing._engine.call("queue_hold", queue.handle)
+            queue.fill(memory, 1)
+        with software_device() as device:
+            assert device.peek(memory) == b"\1" * 4
+
+    def test_queue_that_another_thread_has_closed(self):
+        with software_device() as device:
+            queue = device.queue()
+            testing._engine.call("queue_destroy", queue.handle)
+
+    def test_events_of_another_thread(self):
+        """They are made while the end looks for the armed ones."""
+        is_over = threading.Event()
+
+        def make_events(device):
+            while not is_over.is_set():
+                kept = [device.event() for _ in range(100)]
+                kept[0].arm()
+                with contextlib.suppress(ad.DeviceError):  # the end has fired it
+                    kept[0].fire()
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for _ in range(20):
+                with software_device() as device:
+                    kept = [device.event() for _ in range(300)]
+                    thread = threading.Thread(target=make_events, args=[device])
+                    is_over.clear()
+                    thread.start()
+                is_over.set()
+                thread.join()
+                del kept
+        finally:
+            is_over.set()
+            sys.setswitchinterval(interval)
+
+    def test_reset_ends_what_holds_a_queue(self):
+        with software_device() as device:
+            queue, memory = device.queue(), device.empty(4)
+            with queue.held():
+                queue.fill(memory, 1)
+                device.reset()
+                queue.synchronize()
+            with pytest.raises(ad.DeviceError, match="INVALID_VALUE"):
+                with queue.held():
+                    queue.release()
+
+
+def interrupted_at_call(n, function):
+    """Whether KeyboardInterrupt, raised where CPython would run the handler of a signal, ended
+    the function: where the n-th function of arrowdev.testing begins, or a call of C has returned.
+    """
+    folder, n_calls = os.path.dirname(testing.__file__), 0
+
+    def profile(frame, event, _):
+        nonlocal n_calls
+        is_first = frame.f_code is SoftwareDevice.__exit__.__code__ and event == "call"
+        if event in ("call", "c_return") and not is_first:
+            n_calls += frame.f_code.co_filename.startswith(folder)
+            if n_calls == n:
+                raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return n_calls >= n
 
 
 class TestProcesses:
