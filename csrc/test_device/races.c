@@ -11,6 +11,47 @@
  * the running search, which changes only where no work is enqueued. */
 static PyObject *here;
 
+/* What was raised while `here` ran, and the thread. */
+typedef struct raised {
+    PyObject *exception;
+    unsigned long thread;
+} raised;
+
+/* The main thread calls this as soon as it is back in Python. */
+static int
+raise_in_main_thread(void *argument)
+{
+    raised found = *(raised *)argument;
+    PyMem_RawFree(argument);
+    /* Unlike ad_py_restore_exception() this sets the __context__. */
+    PyErr_SetObject((PyObject *)Py_TYPE(found.exception), found.exception);
+    Py_DECREF(found.exception);
+    if (found.thread == PyThread_get_thread_ident()) {
+        return -1;
+    }
+    PyErr_WriteUnraisable(NULL); /* of `here`: others run no handlers */
+    return 0;
+}
+
+/* The handler of a signal may have run in `here`. Its exception cannot end the
+ * engine's call, as work may be half enqueued, and must not be lost. */
+static void
+raise_later(void)
+{
+    raised *found = PyMem_RawMalloc(sizeof(*found));
+    if (found == NULL) {
+        PyErr_WriteUnraisable(NULL);
+        return;
+    }
+    *found = (raised){.exception = ad_py_take_exception(),
+                      .thread = PyThread_get_thread_ident()};
+    if (Py_AddPendingCall(raise_in_main_thread, found) < 0) { /* too many */
+        ad_py_restore_exception(found->exception);
+        PyErr_WriteUnraisable(NULL);
+        PyMem_RawFree(found);
+    }
+}
+
 static uint32_t
 ask_here(void)
 {
@@ -18,7 +59,7 @@ ask_here(void)
     PyObject *number = function != NULL ? PyObject_CallNoArgs(function) : NULL;
     unsigned long result = number != NULL ? PyLong_AsUnsignedLong(number) : 0;
     if (PyErr_Occurred()) {
-        PyErr_WriteUnraisable(function);
+        raise_later();
         result = 0;
     }
     Py_XDECREF(number);

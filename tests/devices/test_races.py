@@ -3,14 +3,17 @@
 import contextlib
 import ctypes
 import pickle
+import signal
 import sys
+import threading
 import time
+from functools import partial
 
 import chrome_trace
 import pytest
 
 import arrowdev as ad
-from arrowdev.testing import RaceError, _engine, _queue, software_device
+from arrowdev.testing import RaceError, _engine, _queue, _races, software_device
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the software device needs Linux"
@@ -509,6 +512,88 @@ def test_same_access_of_the_same_line_is_kept_once(recwarn):
             other.fill(memory, 1)
             queue.wait(other)
     assert not recwarn.list
+
+
+# --- signals -----------------------------------------------------------------------------------
+
+
+class Interrupted(Exception):
+    """Raised by the handler of a signal."""
+
+
+@pytest.fixture
+def interrupt_in_here(monkeypatch):
+    """Returns a function: the next n searches for a line are interrupted by a signal."""
+    n_left, n_handled = [0], []
+    here = _races.Lines.here
+
+    def interrupted_here(lines):
+        if n_left[0] > 0:
+            n_left[0] -= 1
+            signal.raise_signal(signal.SIGUSR1)
+        return here(lines)
+
+    def handler(number, frame):
+        n_handled.append(number)
+        raise Interrupted(len(n_handled))
+
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(_races.Lines, "here", interrupted_here)
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield partial(n_left.__setitem__, 0)
+    signal.signal(signal.SIGUSR1, before)
+    assert not unraisable
+
+
+def test_what_a_signal_handler_raises_is_raised(interrupt_in_here, device):
+    memory, queue = device.empty(8), device.queue()
+    column = ad.array(bytes(24))
+    for work in (
+        lambda: queue.fill(memory, 1),
+        lambda: device.empty(8),
+        lambda: column.to("ext_dev:0"),
+    ):
+        work()
+        interrupt_in_here(1)
+        with pytest.raises(Interrupted):
+            work()
+        work()
+    device.synchronize()
+    assert device.races() == []
+
+
+def test_what_two_signal_handlers_raise_is_raised(interrupt_in_here, device):
+    """The second exception comes behind the first one, where that is handled."""
+    column, raised = ad.array(bytes(24)), set()
+
+    def note(error):
+        while error is not None:
+            raised.add(error.args[0])
+            error = error.__context__
+
+    interrupt_in_here(2)  # in one call of C
+    try:
+        try:
+            column.to("ext_dev:0")
+        except Interrupted as error:
+            note(error)
+    except Interrupted as error:
+        note(error)
+    assert raised == {1, 2}
+
+
+def test_error_in_a_thread_without_signals_is_reported(monkeypatch, device):
+    memory, queue = device.empty(8), device.queue()
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: unraisable.append(args.exc_type))
+    with monkeypatch.context() as patch:
+        patch.setattr(_races._trace, "user_frame", lambda frame: 1 / 0)
+        thread = threading.Thread(target=queue.fill, args=[memory, 1])
+        thread.start()
+        thread.join()
+    wait_until(lambda: unraisable)
+    assert unraisable == [ZeroDivisionError]
 
 
 # --- in a trace --------------------------------------------------------------------------------
