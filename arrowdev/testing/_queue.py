@@ -21,7 +21,7 @@ from arrowdev.testing._engine import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 # A handle that is forgotten is destroyed by a call of C, _device.call, since a signal handler may
@@ -101,7 +101,7 @@ class DeviceMemory:
         self.nbytes = size("nbytes", nbytes)
         self.device_id = device_id
         self.kind = kind
-        self._used_on: set[Queue] = set()
+        self._used_on: set[int] = set()  # handles of queues, which may be closed since
         # Memory of 0 bytes has a unique address, as on real devices.
         self.address = call("allocate", device_id, max(self.nbytes, 1), KINDS.index(kind))
 
@@ -123,20 +123,22 @@ class DeviceMemory:
                 self.address = address  # it is not free; after a signal's exception it is
                 raise
 
-    def _free_behind(self, queues: set[Queue]) -> None:
+    def _free_behind(self, queues: Sequence[int]) -> None:
         """Free the memory after the current work of these queues, without delaying them."""
         last = call("queue_create", self.device_id)
         try:
             for queue in queues:
-                with suppress(_core.DeviceError):  # another thread has closed the queue
-                    call("queue_wait_queue", last, queue.handle)
+                call("queue_wait_queue", last, queue)
             call("free_ordered", last, self.address)
         finally:
             call("queue_destroy", last)
 
     def __del__(self) -> None:
         try:
-            queues = {queue for queue in tuple(self._used_on) if queue._is_busy()}
+            # The speed of a queue must not hide a race.
+            is_all = Queue._is_searched
+            used_on = tuple(self._used_on)
+            queues = [queue for queue in used_on if is_all or call("queue_is_busy", queue)]
             if self.address and queues:
                 self._free_behind(queues)
             else:
@@ -164,7 +166,7 @@ class Queue:
     """
 
     _all: WeakSet[Queue] = WeakSet()
-    _is_searched = False  # for races, which the speed of a queue must not hide
+    _is_searched = False  # for races
     _gate: Any = None  # that takes new queues, too
 
     def __init__(self, device_id: int = 0) -> None:
@@ -260,7 +262,8 @@ class Queue:
         """Return the address, and record the use, so that the memory outlives the work."""
         if isinstance(memory, int):
             return memory
-        memory._used_on.add(self)
+        if self.handle:
+            memory._used_on.add(self.handle)
         return memory.address
 
     # --- order ------------------------------------------------------------------------------
@@ -279,13 +282,6 @@ class Queue:
     def is_idle(self) -> bool:
         """Return whether all work is done; raise DeviceError for work that failed."""
         return bool(call("queue_query", self.handle))
-
-    def _is_busy(self) -> bool:
-        """Whether work may be pending."""
-        try:
-            return self.handle != 0 and (Queue._is_searched or not self.is_idle())
-        except _core.DeviceError:
-            return False  # failed work is finished
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Let the host wait for the work, at most `timeout` seconds.

@@ -86,8 +86,7 @@ class SoftwareDevice:
         except BaseException:
             SoftwareDevice._current = None
             Queue._is_searched = False
-            _device.unwatch()
-            call("hide")
+            _device.end(self._timeout_ms)
             raise
         return self
 
@@ -104,7 +103,6 @@ class SoftwareDevice:
                 self._complete(error)
         finally:
             # A signal handler may raise when a function of Python begins, and after each call.
-            # So each step that has to be done is a call of C behind a `try`, or is tried again.
             try:
                 self._close_queues()
             except BaseException:
@@ -115,15 +113,9 @@ class SoftwareDevice:
                     if self._finder is not None and not is_forked:
                         self._finder.stop()
                 finally:
-                    try:
-                        _device.unwatch()
-                    finally:
-                        try:
-                            _device.call("reset", self._timeout_ms)
-                        finally:
-                            SoftwareDevice._current = None
-                            Queue._is_searched = False
-                            _device.call("hide")
+                    SoftwareDevice._current = None
+                    Queue._is_searched = False
+                    _device.end(self._timeout_ms)
         if is_forked:
             return
         if error is None:

@@ -95,12 +95,6 @@ PASS_TWO(queue_wait_queue)
 PASS_TWO(event_record)
 PASS_TWO(event_synchronize)
 
-CALL(hide)
-{
-    ad_software_hide();
-    return AD_ENGINE_OK;
-}
-
 CALL(reset)
 {
     ad_engine_reset();
@@ -260,7 +254,6 @@ static const struct {
 /* clang-format off */
 #define X(name, n_args) {#name, n_args, call_##name, false}
 #define WAIT(name) {#name, 2, call_##name, true}
-    X(hide, 0),
     X(reset, 1),
     WAIT(synchronize),
     X(set_memory_limit, 2),
@@ -345,6 +338,24 @@ make_call(int i, uint64_t *a, int64_t *out, bool *is_interrupted)
     code = engine_calls[i].function(a, out);
     Py_END_ALLOW_THREADS
     return code;
+}
+
+/* end(timeout_ms): after a block. Nothing is watched, held or planned, and no
+ * device is there. One call, so that no signal handler comes between. */
+PyObject *
+ad_testing_end(PyObject *module, PyObject *timeout_ms)
+{
+    int64_t milliseconds = PyLong_AsLongLong(timeout_ms);
+    if (milliseconds == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_DECREF(ad_testing_unwatch(module, NULL));
+    Py_BEGIN_ALLOW_THREADS
+    ad_engine_reset();
+    ad_engine_set_patience(milliseconds);
+    ad_software_hide();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 /* call(name, *integers): calls a function of the engine. */

@@ -19,6 +19,7 @@
 #define AD_TESTING_FUNCTIONS(X)                                               \
     X(backend, METH_NOARGS)                                                   \
     X(start, METH_VARARGS)                                                    \
+    X(end, METH_O)                                                            \
     X(call, METH_VARARGS)                                                     \
     X(write, METH_VARARGS)                                                    \
     X(read, METH_VARARGS)                                                     \

@@ -10,7 +10,7 @@ import time
 
 import made_trace
 import pytest
-from stream_samples import wait_until
+from waiting import wait_until
 
 import arrowdev as ad
 from arrowdev._pages import trace_page

@@ -11,6 +11,7 @@ from functools import partial
 
 import chrome_trace
 import pytest
+from waiting import wait_until
 
 import arrowdev as ad
 from arrowdev.testing import RaceError, _engine, _queue, _races, software_device
@@ -402,11 +403,6 @@ def test_what_the_host_has_seen_is_ordered(device):
     assert device.races() == []
 
 
-def wait_until(is_done):
-    while not is_done():
-        time.sleep(0.0001)
-
-
 def test_work_behind_an_armed_event_is_left_out(device):
     theirs, ours, event = device.queue(), device.queue(), device.event()
     memory = device.empty(8)
@@ -493,6 +489,38 @@ def test_races_are_off_unless_asked_for(monkeypatch):
         del kept
     with software_device(races=False) as device:
         race(device)
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, 2])
+def test_step_orders_what_was_done(n_steps):
+    """The second operation is pending after one step."""
+    with software_device(races=True) as device:
+        queue, first, second = device.queue(), device.empty(8), device.empty(8)
+        queue.hold()
+        queue.fill(first, 1)
+        queue.fill(second, 1)
+        for _ in range(n_steps):
+            assert queue.step()
+        first.free()
+        second.free()
+        assert len(device.races()) == 2 - n_steps
+        device.reset()
+        with contextlib.suppress(ad.DeviceError):  # what follows from a race
+            queue.synchronize()
+        device.reset()
+
+
+def test_step_orders_what_the_operation_was_behind():
+    with software_device(races=True) as device:
+        theirs, ours, memory = device.queue(), device.queue(), device.empty(8)
+        theirs.fill(memory, 1)
+        ours.hold()
+        ours.wait(theirs)
+        wait_until(lambda: device.live().pending == 1)
+        ours.fill(device.empty(8), 1)
+        assert ours.step() and ours.step()
+        memory.free()
+        assert device.races() == []
 
 
 def test_forgotten_accesses_are_told():

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 from arrow_ctypes import ArrayNode, OnDevice, SchemaNode, Tree
 from lifetimes import settled
+from waiting import Call, wait_until
 
 import arrowdev as ad
 from arrowdev import testing
@@ -140,9 +141,12 @@ class TestMemory:
             queue.synchronize()
         device.reset()
 
-    def test_memory_is_freed_although_a_queue_that_used_it_is_closed_meanwhile(
-        self, device, monkeypatch
-    ):
+    @pytest.mark.parametrize("races", [False, True])
+    def test_memory_is_freed_although_a_queue_that_used_it_is_closed(self, races):
+        with software_device(races=races) as device:
+            self.free_behind_two_queues(device)
+
+    def free_behind_two_queues(self, device):
         busy, closed, memory = device.queue(), device.queue(), device.empty(10)
         address = memory.address
         before = device.live()
@@ -151,8 +155,6 @@ class TestMemory:
         with busy.held():
             busy.fill(memory, 1)
             closed.close()
-            # As if another thread had closed it after this.
-            monkeypatch.setattr(testing._queue.Queue, "_is_busy", lambda queue: True)
             del memory
             assert device.kind_of(address) is None
             assert device.live().allocations == before.allocations  # the busy queue uses it
@@ -174,8 +176,65 @@ class TestMemory:
         memory.free()
         device.empty(1000)
 
+    @pytest.mark.parametrize("races", [False, True])
+    def test_memory_stays_until_the_work_of_a_closed_queue_is_done(self, races):
+        with software_device(races=races) as device:
+            queue, other = device.queue(), device.queue()
+            memory, target = device.empty(4), device.empty(4)
+            queue.delay = 0.05
+            queue.fill(memory, 7)
+            queue.copy(target, memory)
+            event = queue.record()
+            queue.close()
+            address = memory.address
+            del memory
+            assert device.kind_of(address) is None
+            event.synchronize()
+            assert other.read(target) == b"\7" * 4
+
+    @pytest.mark.parametrize("races", [False, True])
+    def test_array_stays_until_the_work_of_a_closed_queue_is_done(self, races):
+        with software_device(races=races) as device:
+            queue = device.queue()
+            queue.delay = 0.05
+            array = ad.array(device.array([1, 2, 3], queue=queue))
+            queue.close()
+            del array
+
+    def test_bytes_are_read_while_the_queue_is_closed(self, device):
+        """The work that writes them is waited for."""
+        queue, event = device.queue(), device.event()
+        memory = device.empty(1 << 16)
+        event.arm()
+        queue.fill(memory, 1)
+        queue.wait(event)
+        reading = Call(lambda: queue.read(memory))
+        host = Call(lambda: device.to_host(device.array([1, 2]), queue=queue))
+        wait_until(lambda: device.live().pending >= 5)
+        queue.close()
+        time.sleep(0.1)
+        assert reading.is_running() and host.is_running()
+        event.fire()
+        for call in (reading, host):
+            with contextlib.suppress(ad.DeviceError):  # the queue is gone
+                call.result()
+
 
 class TestQueues:
+    def test_steps_of_two_threads_are_two_operations(self, device):
+        queue, memory = device.queue(), device.empty(1 << 20)
+        queue.hold()
+        for _ in range(50):
+            queue.fill(memory, 1)
+            calls = [Call(queue.step) for _ in range(2)]
+            assert sorted(call.result() for call in calls) in ([False, True], [True, True])
+            while queue.step():
+                pass
+            queue.fill(memory, 2)
+            time.sleep(0.001)
+            assert device.peek(memory, 1) == b"\1"
+            assert queue.step()
+
     def test_held_queue_does_one_operation(self, device):
         queue, memory = device.queue(), device.empty(1)
         with queue.held():
@@ -297,6 +356,17 @@ class TestBlock:
             queue.fill(memory, 1)
         with software_device() as device:
             assert device.peek(memory) == b"\1" * 4
+
+    def test_failed_work_of_a_closed_queue_raises_at_the_end(self):
+        with pytest.raises(ad.DeviceError, match="ILLEGAL_ADDRESS"):
+            with software_device() as device:
+                queue, memory = device.queue(), device.empty(4)
+                with queue.held():
+                    queue.fill(memory, 1)
+                    memory.free()
+                queue.close()
+        with software_device() as device:
+            device.synchronize()
 
     def test_failed_work_raises_at_the_end(self):
         with pytest.raises(ad.DeviceError, match="ILLEGAL_ADDRESS"):

@@ -1,16 +1,13 @@
-"""Sources of the stream tests, and threads with a result."""
-
-import threading
+"""Sources of the stream tests."""
 
 import arrow_ctypes as ac
 import numpy as np
 import pyarrow as pa
-import pytest
+from waiting import LIMIT, Call, wait_until  # noqa: F401, for the tests
 
 import arrowdev as ad
 
 HERE = "ext_dev:0"
-LIMIT = 60  # seconds; upper limit of any wait of these tests
 TABLE = pa.concat_tables([pa.table({"a": [1, 2, 3], "s": ["x", None, "yz"]}) for _ in range(3)])
 TYPES = {
     "int": pa.array([1, None, 3, 4, 5] * 2),
@@ -65,37 +62,3 @@ class OneMethod:
     def __init__(self, stream, *, device=False):
         name = "__arrow_c_device_stream__" if device else "__arrow_c_stream__"
         setattr(self, name, getattr(stream, name))
-
-
-class Call:
-    """A function that runs on its own thread; result() waits for its end."""
-
-    def __init__(self, function):
-        self._function = function
-        self._result = self._error = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self):
-        try:
-            self._result = self._function()
-        except BaseException as error:
-            self._error = error
-
-    def is_running(self):
-        return self._thread.is_alive()
-
-    def result(self):
-        self._thread.join(LIMIT)
-        assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-
-def wait_until(condition):
-    for _ in range(LIMIT * 100):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("it never came true")
