@@ -318,6 +318,7 @@ def test_waits_of_the_software_device(device, timeout):
         read = partial(queue.read, memory)
         for wait in (queue.synchronize, event.synchronize, device.synchronize, read):
             interrupt(partial(wait, timeout=timeout))
+        interrupt(partial(device.to_host, device.array([1]), queue=queue))
         with pytest.raises(ad.DeviceError, match="TIMEOUT"):
             queue.synchronize(timeout=0.12)
 

@@ -210,7 +210,7 @@ class TestMemory:
         queue.wait(event)
         reading = Call(lambda: queue.read(memory))
         host = Call(lambda: device.to_host(device.array([1, 2]), queue=queue))
-        wait_until(lambda: device.live().pending >= 5)
+        wait_until(lambda: device.live().pending >= 3)
         queue.close()
         time.sleep(0.1)
         assert reading.is_running() and host.is_running()
