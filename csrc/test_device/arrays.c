@@ -380,6 +380,35 @@ submit_download(download *d, const struct ArrowDeviceArray *source, bool wait,
     return download_node(d, &source->array, out, err);
 }
 
+/* The source and the target of copies that nobody waits for any more. */
+typedef struct abandoned {
+    struct ArrowDeviceArray source;
+    struct ArrowDeviceArray *target;
+} abandoned;
+
+static int
+release_abandoned(void *arg)
+{
+    abandoned *self = arg;
+    self->source.array.release(&self->source.array);
+    free_struct(&self->target->array);
+    free(self);
+    return AD_ENGINE_OK;
+}
+
+/* Takes both over. They stay for ever if the release cannot be enqueued. */
+static void
+release_behind(uint64_t queue, struct ArrowDeviceArray *source,
+               struct ArrowDeviceArray *target)
+{
+    abandoned *self = malloc(sizeof(*self));
+    if (self != NULL) {
+        *self = (abandoned){*source, target};
+        (void)ad_engine_enqueue_last(queue, release_abandoned, self, NULL, 0);
+    }
+    *source = (struct ArrowDeviceArray){0};
+}
+
 /* consume(capsule, queue, wait): reads a device array on a queue, releases
  * it, and returns a capsule of a copy on the host. */
 PyObject *
@@ -412,8 +441,7 @@ ad_testing_consume(PyObject *Py_UNUSED(module), PyObject *args)
     int code = d.is_submitted ? ad_testing_wait(queue, -1, &is_interrupted)
                               : AD_ENGINE_OK;
     if (code == AD_ENGINE_TIMEOUT) {
-        /* Copies are pending: source and target must stay alive. */
-        *source = (struct ArrowDeviceArray){0};
+        release_behind(queue, source, holder);
         holder = NULL;
     }
     if (is_interrupted) {

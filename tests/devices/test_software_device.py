@@ -396,6 +396,16 @@ class TestBlock:
         with software_device() as device:
             assert settled(device).allocations == before.allocations
 
+    def test_array_is_released_after_a_read_that_took_too_long(self):
+        with software_device(timeout=0.1) as device:
+            before = settled(device)
+            queue = device.queue()
+            with queue.held():
+                with pytest.raises(ad.DeviceError, match="TIMEOUT"):
+                    device.to_host(device.array(["a", None, "bc"]), queue=queue)
+                assert device.live().allocations > before.allocations
+            wait_until(lambda: settled(device)[1:3] == before[1:3])
+
     def test_block_leaves_no_state(self):
         with software_device() as device:
             before = settled(device)
