@@ -77,7 +77,7 @@ def test_text():
         "Runtimes:",
         "Devices:",
         "Environment:",
-        "Packages:",
+        "Packages of runtimes:",
         "Libraries, and what an array of theirs speaks:",
     ]
     first = lines.index("Runtimes:") + 1
