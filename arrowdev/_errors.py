@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def described(error: BaseException) -> str:
-    """Return ``"ValueError: its text"``; the text of some classes raises itself."""
+    """Return ``"ValueError: its text"``; ``str()`` of some errors raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

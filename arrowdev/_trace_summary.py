@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# What avoids a copy on one device, by its reason as in messages, or how that begins.
+# What avoids a copy on one device. A key is the beginning of a reason in messages.
 REMEDIES = {
     "a tensor has a byte per bool": "keep flags in bytes, as uint8, where tensors read them",
     "copy=True was passed": "leave copy=True out, and the memory is shared",

@@ -195,7 +195,10 @@ def sections(found):
     yield "Runtimes", [runtime_row(runtime) for runtime in found["runtimes"]]
     yield "Devices", [device_row(device) for device in found["devices"]]
     yield "Environment", [(name, (text,), None) for name, text in found["environment"].items()]
-    yield "Packages of runtimes", [(name, (text,), None) for name, text in found["packages"].items()]
+    yield (
+        "Packages of runtimes",
+        [(name, (text,), None) for name, text in found["packages"].items()],
+    )
     here = filter(is_installed, found["libraries"])
     yield "Libraries, and what an array of theirs speaks", [library_row(lib) for lib in here]
 

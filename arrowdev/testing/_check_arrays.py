@@ -301,9 +301,14 @@ def hold_released(report: Report, watched: dict[str, Watched], whose: str) -> No
 
 
 def _dirty_small_arrays() -> None:
-    """Fill what NumPy keeps of freed arrays: up to seven of each size below 1 KiB."""
+    """Fill what NumPy keeps of freed arrays: at most seven of each size below 1 KiB.
+
+    Most sizes are multiples of 8. Of the others one is filled, the last that was freed.
+    """
     numpy: Any = sys.modules.get("numpy")
-    for size in range(1, 1024) if numpy is not None else ():
+    if numpy is None:
+        return
+    for size in range(1, 1024):
         for array in [numpy.empty(size, "uint8") for _ in range(1 if size % 8 else 7)]:
             array.fill(0xA5)
 

@@ -6,9 +6,11 @@ import contextlib
 import gc
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -24,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
-    from typing import Any
+    from typing import IO, Any
 
 SECONDS = 20.0  # that a call may take before it counts as one that never returns
 MANY = 4 << 20  # bytes whose copy takes a while
@@ -339,45 +341,64 @@ def _wait_for(child: int) -> int | None:
 
 # --- another process ----------------------------------------------------------------------------
 
-# It says in a line that it has attached, and writes the bytes then.
+# It writes a line break once it has attached, then the bytes, and nothing that the setup prints.
 READER = """
-import json, sys
+import json, os, sys
+out = os.dup(1)
+os.dup2(2, 1)
 sys.path, setup, text = json.loads(sys.stdin.readline())
-exec(setup)
+kept = {}
+exec(setup, kept)
 import arrowdev as ad
 try:
     there = ad.attach(text)
 except ad.ExchangeError as error:
     sys.exit("runtime" if error.reason == "runtime" else f"ExchangeError: {error}")
-print(flush=True)
-sys.stdout.buffer.write(bytes(memoryview(ad.tensor(there.to("cpu"))).cast("B")))
+os.write(out, b"\\n")
+os.write(out, memoryview(ad.tensor(there.to("cpu"))).cast("B"))
 """
 
 
+class _Reader:
+    """A process that attaches to shared memory, and reads it."""
+
+    def __init__(self, child: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+        self.child = child
+        self._errors = errors
+
+    def may_read(self, seconds: float) -> None:
+        """Wait until it has read, or for so long."""
+        assert self.child.stdout is not None
+        select.select([self.child.stdout], [], [], seconds)
+
+    def result(self) -> tuple[bytes, str]:
+        """Return the bytes, and what went wrong."""
+        found, _ = self.child.communicate(timeout=SECONDS)
+        if self.child.returncode == 0:
+            return found, ""
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").splitlines()
+        return found, lines[-1] if lines else f"exit code {self.child.returncode}"
+
+
 @contextlib.contextmanager
-def _reader(shared: ad.Shared, setup: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Give a process that has attached to shared memory, or has failed to."""
+def _reader(shared: ad.Shared, setup: str) -> Iterator[_Reader]:
+    """Give a process that has attached, or has failed to."""
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", READER]
     # Without a buffer: communicate() would not see what is in it.
-    with subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=errors) as child,
+    ):
         assert child.stdin is not None and child.stdout is not None
         try:
             child.stdin.write(json.dumps([sys.path, setup, str(shared)]).encode() + b"\n")
             child.stdin.flush()
             _within(child.stdout.readline)
-            yield child
+            yield _Reader(child, errors)
         finally:
             child.kill()
-
-
-def _result_of(child: subprocess.Popen[bytes]) -> tuple[bytes, str]:
-    """Return the bytes that it has read, and what went wrong."""
-    found, errors = child.communicate(timeout=SECONDS)
-    lines = errors.decode(errors="replace").splitlines()
-    if child.returncode == 0:
-        return found, ""
-    return found, lines[-1] if lines else f"exit code {child.returncode}"
 
 
 def _check_share(report: Report, world: _World) -> None:
@@ -391,8 +412,8 @@ def _check_share(report: Report, world: _World) -> None:
             raise
         report.untry(rule, str(refusal))
         return
-    with shared, _reader(shared, world.setup) as child:
-        found, error = _result_of(child)
+    with shared, _reader(shared, world.setup) as reader:
+        found, error = reader.result()
     if error == "runtime":
         report.untry(rule, "another process has no runtime for the type; pass setup=")
         return
@@ -410,9 +431,9 @@ def _check_share_while_held(report: Report, world: _World) -> None:
         with _held(world) as stream:
             pending = _within(lambda: ad.tensor(there, copy=True, stream=stream))
             shared = stack.enter_context(_within(lambda: ad.share(pending)))
-            child = stack.enter_context(_reader(shared, world.setup))
-            time.sleep(0.2)  # one that waits for nothing has read by then
-        is_right = _result_of(child)[0] == data
+            reader = stack.enter_context(_reader(shared, world.setup))
+            reader.may_read(1.0)  # one that waits for nothing does
+        is_right = reader.result()[0] == data
     report.hold("backend.share", is_right, "another process did not wait for an event")
 
 

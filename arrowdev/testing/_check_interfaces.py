@@ -32,7 +32,7 @@ MAX_SIZE = (1 << 63) - 1
 
 # The contents of longer arrays are not compared.
 MAX_BYTES = 1 << 24
-N_PARTS = 64  # of longer data, of which a byte is read
+N_PARTS = 64  # bytes that are read of longer data
 
 
 def is_shown(obj: object, name: str) -> bool:
@@ -238,7 +238,7 @@ def _span(found: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def _contents(found: dict[str, Any]) -> bytes | None:
-    """Return the bytes of the elements on the host; None, once some are read, if they are many."""
+    """Return the bytes of the elements. Of data that are too long, read some and return None."""
     span = _span(found)
     if span is None:
         return None

@@ -112,15 +112,16 @@ class DeviceMemory:
 
     def free(self, queue: Queue | None = None) -> None:
         """Free the memory now, or when the queue has done its current work."""
+        handle = None if queue is None else queue.handle
         if self.address:
             address, self.address = self.address, 0
             try:
-                if queue is None:
+                if handle is None:
                     _device.call("free", address)
                 else:
-                    _device.call("free_ordered", queue.handle, address)
+                    _device.call("free_ordered", handle, address)
             except (_core.DeviceError, MemoryError):
-                self.address = address  # it is not free; after a signal's exception it is
+                self.address = address  # only these say that it is not free
                 raise
 
     def _free_behind(self, queues: Sequence[int]) -> None:
@@ -131,7 +132,7 @@ class DeviceMemory:
                 call("queue_wait_queue", last, queue)
             call("free_ordered", last, self.address)
         finally:
-            call("queue_destroy", last)
+            _device.call("queue_destroy", last)
 
     def __del__(self) -> None:
         try:
@@ -172,7 +173,7 @@ class Queue:
     def __init__(self, device_id: int = 0) -> None:
         self.device_id = device_id
         self.handle = call("queue_create", device_id)
-        self._holds = 0  # the engine has the number that counts
+        self._holds = 0  # of this object; the engine's own number decides
         self._n_openings = 0
         Queue._all.add(self)
         if Queue._gate is not None:

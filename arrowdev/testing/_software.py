@@ -102,7 +102,8 @@ class SoftwareDevice:
             if not is_forked:
                 self._complete(error)
         finally:
-            # A signal handler may raise when a function of Python begins, and after each call.
+            # A signal handler may raise when a function of Python begins, and after each call, so
+            # closing is tried once more.
             try:
                 self._close_queues()
             except BaseException:

@@ -969,11 +969,11 @@ copy_array(const ad_array *array, ad_device target,
            ad_array_move *ahead, ad_array *out, ad_error *err)
 {
     ad_error unused;
-    ad_error *found = err != NULL ? err : &unused;
+    ad_error *failure = err != NULL ? err : &unused;
     ad_status status = copy_array_on_stream(array, target, stream, is_borrowed,
-                                            why, ahead, out, found);
+                                            why, ahead, out, failure);
     /* Bits need a kernel. The host can move them, too. */
-    return status != AD_OK && ad_error_has_reason(found, "kernel")
+    return status != AD_OK && ad_error_has_reason(failure, "kernel")
                ? copy_array_via_host(array, target, stream, why, out, err)
                : status;
 }

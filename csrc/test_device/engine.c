@@ -1,6 +1,5 @@
-/* Queues and events of the engine, its start and end, and the calls of front
- * ends. One lock, engine.lock, guards everything here unless its comment says
- * otherwise. A function whose name ends in _locked is called with the lock
+/* Queues and events of the engine, its start and end. One lock, engine.lock,
+ * guards everything here unless its comment says otherwise. A function whose name ends in _locked is called with the lock
  * held.
  */
 #include "test_device/engine_memory.h"
@@ -267,7 +266,7 @@ handle_of_slot(const queue *q)
     return make_handle(QUEUE_TAG, q->generation, q->index);
 }
 
-/* That of a queue that is gone is there until its work is done. */
+/* The order of a queue. A destroyed queue keeps it until its work is done. */
 static ad_order *
 order_locked(queue *q)
 {
@@ -288,7 +287,7 @@ find_queue_locked(uint64_t handle)
     return q->handle == handle ? q : NULL;
 }
 
-/* A queue that is live, or is gone and still has work. */
+/* A queue that is live, or is destroyed and still has work. */
 static queue *
 find_busy_queue_locked(uint64_t handle)
 {
@@ -379,7 +378,8 @@ ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out)
     return status;
 }
 
-/* A queue that is gone has no work any more. */
+/* The queue is destroyed and its work is done: keep its error, and free the
+ * slot. */
 static void
 end_queue_locked(queue *q)
 {
@@ -645,14 +645,14 @@ ad_engine_refuse_use(uint64_t handle, const ad_engine_use *uses, size_t n)
     }
 }
 
-/* Whether there was such a queue, which is gone and has no work. */
+/* Whether there was such a queue, which is destroyed and has no work. */
 static bool
 has_ended_locked(uint64_t handle)
 {
     size_t index = index_of_handle(handle);
-    return handle != 0 && index < queues.n &&
-           find_busy_queue_locked(handle) == NULL &&
-           handle <= handle_of_slot(queues.items[index]);
+    return index < queues.n && handle >= make_handle(QUEUE_TAG, 1, index) &&
+           handle <= handle_of_slot(queues.items[index]) &&
+           find_busy_queue_locked(handle) == NULL;
 }
 
 /* What is now on the other queue, as a mark for which `q` waits. */
@@ -748,9 +748,9 @@ is_of(const queue *q, int device, const void *tag)
            (tag == NULL || q->tag == tag);
 }
 
-/* The first error of queues of a device (-1: of all) that are gone. */
+/* The first error of destroyed queues of a device (-1: of all). */
 static int
-ended_error(int device)
+ended_error_locked(int device)
 {
     int error = AD_ENGINE_OK;
     for (int i = 0; i < AD_ENGINE_MAX_DEVICES && error == AD_ENGINE_OK; i++) {
@@ -783,8 +783,8 @@ ad_engine_synchronize(int device, const void *tag, int64_t timeout_ms)
     }
     if (status == AD_ENGINE_OK && tag == NULL) {
         ad_races_host_knows_ended_locked(device);
-        first_error =
-            first_error != AD_ENGINE_OK ? first_error : ended_error(device);
+        first_error = first_error != AD_ENGINE_OK ? first_error
+                                                  : ended_error_locked(device);
     }
     ad_engine_unlock();
     return status != AD_ENGINE_OK ? status : first_error;
@@ -893,8 +893,8 @@ pass_locked(queue *q, op *o)
     int status = AD_ENGINE_OK;
     uint64_t target = q->n_begun + (uint64_t)++q->n_steps;
     int64_t deadline = deadline_locked(-1);
-    ad_order *order = o->order; /* what the host knows then */
-    o->order = NULL;
+    /* What the host knows then; the worker frees that of the operation. */
+    ad_order *order = ad_races_copy_locked(o->order);
     pthread_cond_signal(&q->wake);
     while (q->n_done < target && status == AD_ENGINE_OK) {
         if (!await_progress_locked(deadline)) {
@@ -1351,124 +1351,6 @@ count_events_locked(const void *tag, ad_engine_counts *out)
             out->events++;
         }
     }
-}
-
-/* --- the calls of a front end -------------------------------------------- */
-
-/* They are counted, logged and failed on demand. They have a lock of their
- * own, so that they work before the start. */
-enum {
-    LOG_SIZE = 4096,
-    NAME_SIZE = 64
-};
-
-static struct {
-    pthread_mutex_t lock;
-    atomic_uint_fast64_t n;
-    atomic_bool is_watched; /* the log is on, or a failure is planned */
-    bool is_logging;
-    const char *log[LOG_SIZE];
-    uint64_t n_logged;
-    uint64_t fail_in; /* 0: nothing planned */
-    bool fail_stays;
-    int fail_code;
-    char fail_name[NAME_SIZE]; /* "": any */
-} calls = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static int
-planned_locked(const char *call)
-{
-    if (calls.fail_in == 0 ||
-        (calls.fail_name[0] != '\0' && strcmp(calls.fail_name, call) != 0)) {
-        return 0;
-    }
-    if (calls.fail_in > 1) {
-        calls.fail_in--;
-        return 0;
-    }
-    if (!calls.fail_stays) {
-        calls.fail_in = 0;
-    }
-    return calls.fail_code;
-}
-
-static void
-update_watched_locked(void)
-{
-    atomic_store(&calls.is_watched, calls.is_logging || calls.fail_in != 0);
-}
-
-int
-ad_engine_enter(const char *call)
-{
-    atomic_fetch_add_explicit(&calls.n, 1, memory_order_relaxed);
-    if (!atomic_load(&calls.is_watched) || ad_engine_is_forked()) {
-        return 0;
-    }
-    pthread_mutex_lock(&calls.lock);
-    if (calls.is_logging) {
-        calls.log[calls.n_logged++ % LOG_SIZE] = call;
-    }
-    int code = planned_locked(call);
-    update_watched_locked();
-    pthread_mutex_unlock(&calls.lock);
-    return code;
-}
-
-int
-ad_engine_fail_at(uint64_t n, const char *call, int code, bool stay)
-{
-    if (ad_engine_is_forked()) {
-        return AD_ENGINE_FORKED;
-    }
-    if (call != NULL && (call[0] == '\0' || strlen(call) >= NAME_SIZE)) {
-        return AD_ENGINE_INVALID_VALUE;
-    }
-    pthread_mutex_lock(&calls.lock);
-    calls.fail_in = n;
-    calls.fail_stays = stay;
-    calls.fail_code = code;
-    strcpy(calls.fail_name, call != NULL ? call : "");
-    update_watched_locked();
-    pthread_mutex_unlock(&calls.lock);
-    return AD_ENGINE_OK;
-}
-
-uint64_t
-ad_engine_n_calls(void)
-{
-    return atomic_load(&calls.n);
-}
-
-void
-ad_engine_set_log(bool on)
-{
-    if (ad_engine_is_forked()) {
-        return;
-    }
-    pthread_mutex_lock(&calls.lock);
-    if (on) {
-        calls.n_logged = 0;
-    }
-    calls.is_logging = on;
-    update_watched_locked();
-    pthread_mutex_unlock(&calls.lock);
-}
-
-size_t
-ad_engine_log(const char **out, size_t capacity)
-{
-    if (ad_engine_is_forked()) {
-        return 0;
-    }
-    pthread_mutex_lock(&calls.lock);
-    uint64_t kept = calls.n_logged < LOG_SIZE ? calls.n_logged : LOG_SIZE;
-    size_t n = kept < capacity ? (size_t)kept : capacity;
-    for (size_t i = 0; i < n; i++) {
-        out[i] = calls.log[(calls.n_logged - n + i) % LOG_SIZE];
-    }
-    pthread_mutex_unlock(&calls.lock);
-    return n;
 }
 
 /* --- start, fork, exit --------------------------------------------------- */

@@ -104,9 +104,8 @@ typedef struct ad_engine_allocation {
 int ad_engine_allocate(int device, size_t nbytes, ad_engine_kind kind,
                        void *tag, void **out);
 
-/* Free memory at once, even if work is pending. Work that touches it at this
- * moment ends first, before the addresses are used again. INVALID_POINTER
- * unless `base` is the start of a live allocation, so a second free fails. */
+/* Free memory at once, even if work is pending. Operations that touch it now
+ * end before its addresses are used again. INVALID_POINTER unless `base` is the start of a live allocation, so a second free fails. */
 int ad_engine_free(void *base);
 
 /* Free memory once the work that is now on `queue` is done, which may be a
@@ -161,8 +160,8 @@ int ad_engine_map(int device, int file, uint64_t offset, size_t nbytes,
  * `tag` and `data` belong to the front end. */
 int ad_engine_queue_create(int device, void *tag, void *data, uint64_t *out);
 
-/* The handle becomes invalid at once for new work. Pending work still runs, its
- * gate is opened, and ad_engine_synchronize tells of its errors until the
+/* The handle becomes invalid at once for new work. Pending work still runs,
+ * its gate is opened, and ad_engine_synchronize tells of its errors until the
  * reset. Does not block. */
 int ad_engine_queue_destroy(uint64_t queue);
 
@@ -263,14 +262,15 @@ int ad_engine_fill(uint64_t queue, void *target, uint64_t pattern, size_t size,
 int ad_engine_queue_wait(uint64_t queue, uint64_t event);
 
 /* Later work on `queue` waits for the work that is now on `other`, which may
- * be destroyed. */
+ * be destroyed. The errors of a destroyed queue whose work is done do not
+ * carry over. */
 int ad_engine_queue_wait_queue(uint64_t queue, uint64_t other);
 
 /* Returns OK, NOT_READY, or the error of earlier work. */
 int ad_engine_queue_query(uint64_t queue);
 
-/* Whether work is pending on a queue, which may be destroyed. The host is not
- * told, as the search for races has it. */
+/* Whether work is pending on a queue, which may be destroyed. Unlike
+ * ad_engine_queue_query, this tells the search for races nothing. */
 int ad_engine_queue_is_busy(uint64_t queue, int64_t *out);
 
 /* Sleep until the work on the queue is done. timeout_ms < 0: as long as
@@ -284,9 +284,10 @@ int ad_engine_queue_synchronize(uint64_t queue, int64_t timeout_ms);
 int ad_engine_queue_hold(uint64_t queue);
 int ad_engine_queue_release(uint64_t queue);
 
-/* Let the first pending operation that no other thread lets through pass a
- * closed gate, and sleep until it is done. NOT_READY: there is none, or it
- * waits for another queue, and stays pending. INVALID_VALUE if the gate is open. Blocks. */
+/* Let one pending operation pass a closed gate: the first for which no other
+ * thread has called this. Sleep until it is done. NOT_READY: there is none, or
+ * it waits for another queue, and stays pending. INVALID_VALUE if the gate is
+ * open. Blocks. */
 int ad_engine_queue_step(uint64_t queue);
 
 /* From now on each operation begins after this delay. */

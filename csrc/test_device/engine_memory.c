@@ -28,7 +28,7 @@ typedef struct allocation {
     ad_engine_allocation public;
     size_t n_mapped;   /* whole pages; of registered memory: its bytes */
     bool is_leaving;   /* an ordered free is on its way */
-    size_t n_touching; /* works that touch it now */
+    size_t n_touching; /* operations that touch it now */
     bool is_gone;      /* freed; the last of them closes its pages */
     int file;          /* of another process, mapped here; -1: the arena's */
     uint64_t file_offset;
@@ -500,8 +500,9 @@ free_locked(allocation *a)
     }
 }
 
+/* `behind`: a destroyed queue whose work is done; 0: none. */
 static int
-free_kind(void *base, bool is_registered)
+free_kind(void *base, bool is_registered, uint64_t behind)
 {
     uint32_t place = ad_races_here();
     int status = ad_engine_lock();
@@ -513,7 +514,7 @@ free_kind(void *base, bool is_registered)
         (a->public.kind == AD_ENGINE_REGISTERED) != is_registered) {
         status = AD_ENGINE_INVALID_POINTER;
     } else {
-        ad_races_freed_locked(base, place);
+        ad_races_freed_locked(base, place, ad_races_ended_locked(behind));
         free_locked(a);
     }
     ad_engine_unlock();
@@ -523,7 +524,7 @@ free_kind(void *base, bool is_registered)
 int
 ad_engine_free(void *base)
 {
-    return free_kind(base, false);
+    return free_kind(base, false, 0);
 }
 
 static int
@@ -575,23 +576,12 @@ ad_engine_free_ordered(uint64_t queue, void *base)
     return status;
 }
 
-/* The work of the queue is done, as the device knows. */
-static void
-free_behind_ended(uint64_t queue, void *base)
-{
-    if (ad_engine_lock() == AD_ENGINE_OK) {
-        ad_races_host_knows_locked(ad_races_ended_locked(queue));
-        ad_engine_unlock();
-    }
-    (void)ad_engine_free(base);
-}
-
 void
 ad_engine_free_after(uint64_t queue, void *base)
 {
     int code = ad_engine_free_ordered(queue, base);
     if (code == AD_ENGINE_INVALID_QUEUE) {
-        free_behind_ended(queue, base);
+        (void)free_kind(base, false, queue);
     } else if (code == AD_ENGINE_OUT_OF_MEMORY &&
                ad_engine_queue_synchronize(queue, -1) != AD_ENGINE_TIMEOUT) {
         (void)ad_engine_free(base);
@@ -637,7 +627,7 @@ ad_engine_register(void *base, size_t nbytes, int device, void *tag)
 int
 ad_engine_unregister(void *base)
 {
-    return free_kind(base, true);
+    return free_kind(base, true, 0);
 }
 
 /* --- touching ------------------------------------------------------------ */
@@ -892,7 +882,7 @@ run_copy(void *arg)
 }
 
 static int
-enqueue_nothing(uint64_t queue)
+require_live_queue(uint64_t queue)
 {
     return ad_engine_queue_is_live(queue) ? AD_ENGINE_OK
                                           : AD_ENGINE_INVALID_QUEUE;
@@ -904,7 +894,7 @@ copy_blocks(uint64_t queue, void *target, size_t target_pitch,
             size_t height, bool is_waited_for)
 {
     if (width == 0 || height == 0) {
-        return enqueue_nothing(queue);
+        return require_live_queue(queue);
     }
     copy_work *c = malloc(sizeof(*c));
     if (c == NULL) {
@@ -942,7 +932,7 @@ ad_engine_write(uint64_t queue, void *target, const void *source,
                 size_t nbytes)
 {
     if (nbytes == 0) {
-        return enqueue_nothing(queue);
+        return require_live_queue(queue);
     }
     copy_work *c = malloc(sizeof(*c) + nbytes);
     if (c == NULL) {

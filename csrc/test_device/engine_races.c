@@ -743,18 +743,20 @@ ad_races_work_locked(ad_order *of_queue, const ad_engine_use *uses, size_t n,
 }
 
 void
-ad_races_freed_locked(const void *base, uint32_t place)
+ad_races_freed_locked(const void *base, uint32_t place, const ad_order *behind)
 {
     allocation *a = is_on() ? allocation_locked(base) : NULL;
     if (a == NULL || a->base != (uintptr_t)base || a->freed != 0) {
         return; /* of a search before, or registered */
     }
+    worker *queue = is_current(behind) ? behind->self : NULL;
     const access now = {
+        .by = {queue, queue != NULL ? queue->now : 0},
         .use = {AD_ENGINE_FREE, base, a->nbytes, a->nbytes, 1, false},
         .place = place,
         .enqueued = ad_now(),
     };
-    compare_all_locked(a, &now, NULL);
+    compare_all_locked(a, &now, queue != NULL ? behind : NULL);
     set_freed_locked(a, party_of(&now));
 }
 

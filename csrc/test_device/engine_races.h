@@ -60,8 +60,10 @@ bool ad_races_is_known_locked(const ad_order *order);
 /* Memory was allocated, or is there when the search begins. */
 void ad_races_allocated_locked(const ad_engine_allocation *allocation,
                                uint32_t place);
-/* The host frees memory. */
-void ad_races_freed_locked(const void *base, uint32_t place);
+/* The host frees memory, or the device does so behind the order of a destroyed
+ * queue. */
+void ad_races_freed_locked(const void *base, uint32_t place,
+                           const ad_order *behind);
 
 /* Work was enqueued (`is_refused`: was not, since its memory is gone) at this
  * time, which ad_runs_of is told, too. */

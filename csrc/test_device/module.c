@@ -340,8 +340,9 @@ make_call(int i, uint64_t *a, int64_t *out, bool *is_interrupted)
     return code;
 }
 
-/* end(timeout_ms): after a block. Nothing is watched, held or planned, and no
- * device is there. One call, so that no signal handler comes between. */
+/* end(timeout_ms): end a block. Reset the engine, and hide the devices; later
+ * waits last at most timeout_ms. One call, so that no signal handler runs in
+ * between. */
 PyObject *
 ad_testing_end(PyObject *module, PyObject *timeout_ms)
 {
@@ -417,6 +418,14 @@ ad_testing_write(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* The target of a copy that nobody waits for any more. */
+static int
+free_target(void *target)
+{
+    free(target);
+    return AD_ENGINE_OK;
+}
+
 /* read(queue, address, nbytes, timeout_ms): reads bytes after the
  * work that is on the queue. */
 PyObject *
@@ -434,28 +443,30 @@ ad_testing_read(PyObject *Py_UNUSED(module), PyObject *args)
         return PyErr_Format(PyExc_ValueError,
                             "nbytes must not be negative, found %zd", nbytes);
     }
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, nbytes);
-    if (bytes == NULL) {
-        return NULL;
-    }
-    char *target = PyBytes_AS_STRING(bytes);
     size_t n = (size_t)nbytes;
+    char *target = malloc(n > 0 ? n : 1);
+    if (target == NULL) {
+        return PyErr_NoMemory();
+    }
     bool is_interrupted = false;
     int code = ad_engine_copy(queue, target, n, pointer(address), n, n, 1);
     if (code == AD_ENGINE_OK) {
         code = ad_testing_wait(queue, timeout_ms, &is_interrupted);
     }
-    if (code == AD_ENGINE_OK) {
-        return bytes;
-    }
-    if (code != AD_ENGINE_TIMEOUT) { /* else the copy is still pending */
-        Py_DECREF(bytes);
+    PyObject *bytes = code == AD_ENGINE_OK
+                          ? PyBytes_FromStringAndSize(target, nbytes)
+                          : NULL;
+    if (code != AD_ENGINE_TIMEOUT) {
+        free(target);
+    } else if (ad_engine_enqueue_last(queue, free_target, target, NULL, 0) ==
+               AD_ENGINE_INVALID_QUEUE) {
+        free(target); /* the copy is done by now */
     }
     if (is_interrupted) {
         ad_raise_interruption();
         return NULL;
     }
-    return raise_code("read", code);
+    return code == AD_ENGINE_OK ? bytes : raise_code("read", code);
 }
 
 /* peek(address, nbytes): the bytes that are there now. */

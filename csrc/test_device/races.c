@@ -29,7 +29,8 @@ raise_in_main_thread(void *argument)
     if (found.thread == PyThread_get_thread_ident()) {
         return -1;
     }
-    PyErr_WriteUnraisable(NULL); /* of `here`: others run no handlers */
+    /* Only the main thread runs handlers, so this is an error of `here`. */
+    PyErr_WriteUnraisable(NULL);
     return 0;
 }
 

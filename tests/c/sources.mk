@@ -9,6 +9,6 @@ LAYERS := $(filter-out share,$(LAYERS))
 endif
 CORE := $(shell find $(addprefix $(ROOT)/csrc/,$(LAYERS)) -name '*.c')
 # The part of the test device that knows no Python either.
-SOFTWARE := $(addprefix $(ROOT)/csrc/test_device/,engine.c engine_memory.c \
+SOFTWARE := $(addprefix $(ROOT)/csrc/test_device/,engine.c engine_calls.c engine_memory.c \
 	engine_races.c engine_runs.c software.c)
 HEADERS := $(shell find $(ROOT)/csrc -name '*.h' -o -name '*.def' -o -name '*.inc')

@@ -339,6 +339,27 @@ test_free_during_work(void)
     finish(queue);
 }
 
+/* Its work is done, so that there is nothing to wait for. Numbers that never
+ * were a queue are refused. */
+static void
+test_wait_for_a_destroyed_queue(void)
+{
+    uint64_t queue = new_queue(0);
+    uint64_t gone = new_queue(0);
+    uint64_t event = new_event();
+    CHECK_INT(ad_engine_queue_destroy(gone), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait_queue(queue, gone), AD_ENGINE_OK);
+    CHECK_INT(ad_engine_queue_wait_queue(gone, queue),
+              AD_ENGINE_INVALID_QUEUE);
+    const uint64_t others[] = {0, 1, 2, event, gone + 1, gone + (1 << 24)};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        CHECK_INT(ad_engine_queue_wait_queue(queue, others[i]),
+                  AD_ENGINE_INVALID_QUEUE);
+    }
+    CHECK_INT(ad_engine_event_destroy(event), AD_ENGINE_OK);
+    finish(queue);
+}
+
 static void
 test_ordered_free(void)
 {
@@ -688,6 +709,7 @@ main(void)
         CHECK_TEST(test_registered_memory),
         CHECK_TEST(test_copies_and_fills),
         CHECK_TEST(test_free_during_work),
+        CHECK_TEST(test_wait_for_a_destroyed_queue),
         CHECK_TEST(test_ordered_free),
         CHECK_TEST(test_failures_on_demand),
         CHECK_TEST(test_log),

@@ -523,6 +523,40 @@ def test_step_orders_what_the_operation_was_behind():
         assert device.races() == []
 
 
+def test_step_that_took_too_long_makes_up_no_race():
+    with software_device(timeout=0.1, races=True) as device:
+        theirs, ours = device.queue(), device.queue()
+        memory, other = device.empty(8), device.empty(8)
+        theirs.hold()
+        theirs.fill(memory, 1)
+        ours.wait(theirs)
+        time.sleep(0.05)  # it has begun to wait
+        ours.hold()
+        ours.fill(other, 1)
+        with pytest.raises(ad.DeviceError, match="TIMEOUT"):
+            ours.step()
+        theirs.release()
+        assert ours.step()
+        other.free()
+        assert device.races() == []
+        theirs.synchronize()
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_memory_behind_a_closed_queue_hides_no_race_with_other_memory(is_dropped):
+    with software_device(races=True) as device:
+        queue = device.queue()
+        array = ad.array(device.array([1, 2, 3], queue=queue))
+        memory = device.empty(8)
+        queue.fill(memory, 1)
+        queue.close()
+        wait_until(lambda: device.live().pending == 0)
+        if is_dropped:
+            del array
+        memory.free()
+        assert [race.kind for race in device.races()] == ["release not ordered after write"]
+
+
 def test_forgotten_accesses_are_told():
     warned = pytest.warns(RuntimeWarning, match=r"missed: 2048 accesses were forgotten")
     with warned, software_device(races=True) as device:

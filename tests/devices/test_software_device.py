@@ -113,6 +113,9 @@ class TestMemory:
         with pytest.raises(ad.DeviceError, match="INVALID_QUEUE"):
             memory.free(queue)
         assert memory.address == address
+        with pytest.raises(AttributeError):
+            memory.free(5)
+        assert memory.address == address
         memory.free()
         assert device.live().allocations == before.allocations - 1
 
@@ -144,24 +147,21 @@ class TestMemory:
     @pytest.mark.parametrize("races", [False, True])
     def test_memory_is_freed_although_a_queue_that_used_it_is_closed(self, races):
         with software_device(races=races) as device:
-            self.free_behind_two_queues(device)
-
-    def free_behind_two_queues(self, device):
-        busy, closed, memory = device.queue(), device.queue(), device.empty(10)
-        address = memory.address
-        before = device.live()
-        closed.fill(memory, 1)
-        closed.synchronize()
-        with busy.held():
-            busy.fill(memory, 1)
-            closed.close()
-            del memory
-            assert device.kind_of(address) is None
-            assert device.live().allocations == before.allocations  # the busy queue uses it
-        device.synchronize()  # and no work failed
-        after = device.live()
-        assert after.allocations == before.allocations - 1
-        assert after.queues == before.queues - 1
+            busy, closed, memory = device.queue(), device.queue(), device.empty(10)
+            address = memory.address
+            before = device.live()
+            closed.fill(memory, 1)
+            closed.synchronize()
+            with busy.held():
+                busy.fill(memory, 1)
+                closed.close()
+                del memory
+                assert device.kind_of(address) is None
+                assert device.live().allocations == before.allocations  # the busy queue uses it
+            device.synchronize()  # and no work failed
+            after = device.live()
+            assert after.allocations == before.allocations - 1
+            assert after.queues == before.queues - 1
 
     def test_memory_limit(self, device):
         settled(device)

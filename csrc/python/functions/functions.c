@@ -548,7 +548,7 @@ PyMethodDef ad_module_functions[] = {
     {"_copied", ad_function_copied, METH_VARARGS,
      "_copied(value, why, stream, /)\n--\n\n"
      "A copy of an Array or a Tensor on its device, with its reason for the\n"
-     "logger. For _given.py and _libraries.py."},
+     "logger. For _given.py, _libraries.py and dask.py."},
     {"_log", ad_function_log, METH_O,
      "_log(text, /)\n--\n\nWrite a message of the logger, if it is on."},
     {"_first_children", function_first_children, METH_VARARGS,

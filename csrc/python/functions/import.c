@@ -786,6 +786,15 @@ has_negative_stride(const ad_tensor *tensor)
     return found;
 }
 
+static const char *
+reason_of_layout(ad_copy copy, bool is_refused, char order)
+{
+    return copy == AD_COPY_ALWAYS ? "copy=True was passed"
+           : is_refused           ? "the class takes no negative strides"
+           : order == 'F'         ? "the elements are not in the order \"F\""
+                                  : "the elements are not in the order \"C\"";
+}
+
 /* Replace the tensor by a copy if one was requested or the order requires one.
  * On failure returns -1 with an exception and clears the tensor. */
 static int
@@ -805,11 +814,7 @@ apply_layout(ad_state *state, const ad_tensor_options *options,
     if (copy != AD_COPY_NEVER) {
         return ad_replace_by_copy(
             state, options->stream, order != 0 ? order : 'C',
-            copy == AD_COPY_ALWAYS ? "copy=True was passed"
-            : is_refused           ? "the class takes no negative strides"
-            : order == 'F'         ? "the elements are not in the order \"F\""
-                                   : "the elements are not in the order \"C\"",
-            value);
+            reason_of_layout(copy, is_refused, order), value);
     }
     ad_tensor_clear(tensor);
     if (is_refused) {
