@@ -23,7 +23,7 @@ from gpu import (
     copy_later,
     wait_for_frees,
 )
-from stream_samples import wait_until
+from waiting import wait_until
 
 import arrowdev as ad
 

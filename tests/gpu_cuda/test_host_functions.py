@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from gpu import NEW, DriverError, Gate, Memory, Reader, Stream, Watched, ask, cu, wait_for_frees
-from stream_samples import wait_until
+from waiting import wait_until
 
 import arrowdev as ad
 

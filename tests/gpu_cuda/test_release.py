@@ -29,7 +29,7 @@ from gpu import (
     order,
     wait_for_frees,
 )
-from stream_samples import wait_until
+from waiting import wait_until
 
 import arrowdev as ad
 

@@ -3,7 +3,6 @@
 import arrow_ctypes as ac
 import numpy as np
 import pyarrow as pa
-from waiting import LIMIT, Call, wait_until  # noqa: F401, for the tests
 
 import arrowdev as ad
 

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 from lifetimes import is_gone, settled, skip_if_sanitized
 from peer import Peer
-from stream_samples import LIMIT, OneMethod, failing, foreign
+from stream_samples import OneMethod, failing, foreign
+from waiting import LIMIT
 
 import arrowdev as ad
 from arrowdev import testing

@@ -13,10 +13,8 @@ from lifetimes import is_gone
 from peer import Peer
 from stream_samples import (
     HERE,
-    LIMIT,
     TABLE,
     TYPES,
-    Call,
     OneMethod,
     counted,
     failing,
@@ -26,6 +24,7 @@ from stream_samples import (
     on_device,
     values,
 )
+from waiting import LIMIT, Call
 
 import arrowdev as ad
 

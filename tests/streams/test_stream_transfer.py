@@ -10,18 +10,16 @@ import pytest
 from lifetimes import settled
 from stream_samples import (
     HERE,
-    LIMIT,
     TABLE,
     TYPES,
-    Call,
     counted,
     foreign,
     numbers,
     numbers_there,
     on_device,
     values,
-    wait_until,
 )
+from waiting import LIMIT, Call, wait_until
 
 import arrowdev as ad
 

@@ -16,8 +16,8 @@ import pytest
 from broken_devices import Numbers
 from broken_ends import Host, OnDevice, Stream, Tensor
 from doc_examples import BLOCK, ROOT, STARTS_PROCESSES, compiled
-from stream_samples import wait_until
 from test_conformance import OURS, STANDING
+from waiting import wait_until
 
 import arrowdev as ad
 from arrowdev import aio
