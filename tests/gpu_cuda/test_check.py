@@ -36,7 +36,7 @@ def test_backend():
         ad.DeviceType.CUDA,
         stream=lambda device: gpu.Stream(),  # on device 0, which is current
         hold=lambda stream: gpu.Gate(stream.handle),
-        setup=START,
+        setup="import sys" + START,
     )
     assert report.held == set(BACKEND_RULES) and not report.untried
 
