@@ -16,6 +16,8 @@ def test_backend(standin):
         streams.append(Stream())
         return streams[-1].handle
 
-    report = check_backend(ad.DeviceType.ROCM, stream=new_stream, hold=standin.held, setup="import sys" + START)
+    report = check_backend(
+        ad.DeviceType.ROCM, stream=new_stream, hold=standin.held, setup="import sys" + START
+    )
     assert report.untried == {"backend.kernels": "the backend has no kernels"}
     assert report.held == set(BACKEND_RULES) - {"backend.kernels"}
