@@ -115,11 +115,11 @@ class Recorder:
         self.row_names.setdefault(row, {})[name] = None
 
     def has_searched_races(self, is_complete: bool) -> None:
-        if self.race_search != "incomplete":
-            self.race_search = "complete" if is_complete else "incomplete"
+        is_all = is_complete and self.race_search in (None, "complete")
+        self.race_search = "complete" if is_all else "incomplete"
 
     def has_not_searched_races(self) -> None:
-        self.race_search = self.race_search or "off"
+        self.race_search = "off" if self.race_search in (None, "off") else "incomplete"
 
 
 def user_line() -> str:

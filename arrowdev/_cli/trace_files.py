@@ -139,8 +139,8 @@ def _arrows(events):
 
 def _race_search(found):
     """Return that of all processes: one that was not complete leaves all incomplete."""
-    known = [one for one in ("incomplete", "complete", "off") if one in found]
-    return {"race_search": known[0]} if known else {}
+    known = set(found) - {None}
+    return {"race_search": known.pop() if len(known) == 1 else "incomplete"} if known else {}
 
 
 def _summary(summaries):

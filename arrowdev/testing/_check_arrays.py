@@ -306,10 +306,11 @@ def _dirty_small_arrays() -> None:
     Most sizes are multiples of 8. Of the others one is filled, the last that was freed.
     """
     numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
+    empty = getattr(numpy, "empty", None)  # it may be half imported
+    if empty is None:
         return
     for size in range(1, 1024):
-        for array in [numpy.empty(size, "uint8") for _ in range(1 if size % 8 else 7)]:
+        for array in [empty(size, "uint8") for _ in range(1 if size % 8 else 7)]:
             array.fill(0xA5)
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 
 import arrowdev as ad
 from arrowdev._errors import described
@@ -341,19 +342,22 @@ def _wait_for(child: int) -> int | None:
 
 # --- another process ----------------------------------------------------------------------------
 
+NO_RUNTIME = 77  # exit code of the reader
 # It writes a line break once it has attached, then the bytes, and nothing that the setup prints.
-READER = """
+READER = f"""
 import json, os, sys
 out = os.dup(1)
 os.dup2(2, 1)
 sys.path, setup, text = json.loads(sys.stdin.readline())
-kept = {}
+kept = {{}}
 exec(setup, kept)
 import arrowdev as ad
 try:
     there = ad.attach(text)
 except ad.ExchangeError as error:
-    sys.exit("runtime" if error.reason == "runtime" else f"ExchangeError: {error}")
+    if error.reason == "runtime":
+        os._exit({NO_RUNTIME})
+    sys.exit(f"ExchangeError: {{error}}")
 os.write(out, b"\\n")
 os.write(out, memoryview(ad.tensor(there.to("cpu"))).cast("B"))
 """
@@ -363,40 +367,57 @@ class _Reader:
     """A process that attaches to shared memory, and reads it."""
 
     def __init__(self, child: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        self.child = child
-        self._errors = errors
+        assert child.stdout is not None
+        self._child, self._out, self._errors = child, child.stdout, errors
+
+    def attach(self) -> None:
+        """Wait until it has attached, or has failed to."""
+        try:
+            _within(self._out.readline)
+        except _StuckError:
+            raise _StuckError(
+                f"another process has not attached after {SECONDS:.0f} seconds; does setup= end?"
+            ) from None
 
     def may_read(self, seconds: float) -> None:
         """Wait until it has read, or for so long."""
-        assert self.child.stdout is not None
-        select.select([self.child.stdout], [], [], seconds)
+        select.select([self._out], [], [], seconds)
 
-    def result(self) -> tuple[bytes, str]:
-        """Return the bytes, and what went wrong."""
-        found, _ = self.child.communicate(timeout=SECONDS)
-        if self.child.returncode == 0:
+    def result(self, n: int) -> tuple[bytes, str | None]:
+        """Return n bytes, and what went wrong; None: there is no runtime."""
+        found = b""
+        while len(found) < n and (more := _within(partial(self._out.read, n - len(found)))):
+            found += more
+        if len(found) == n:
             return found, ""
+        code = self._child.wait(SECONDS)
         self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").splitlines()
-        return found, lines[-1] if lines else f"exit code {self.child.returncode}"
+        lines = self._errors.read().decode(errors="replace").split("\n")
+        said = [line for line in lines if line.strip()]
+        if code == NO_RUNTIME:
+            return found, None
+        return found, said[-1] if said and code else f"it ended with exit code {code}"
 
 
 @contextlib.contextmanager
 def _reader(shared: ad.Shared, setup: str) -> Iterator[_Reader]:
     """Give a process that has attached, or has failed to."""
     pipe = subprocess.PIPE
-    command = [sys.executable, "-c", READER]
-    # Without a buffer: communicate() would not see what is in it.
+    # What the environment says of Python is left out: the child gets this process's sys.path.
+    command = [sys.executable, "-I", "-c", READER]
+    path = [entry for entry in sys.path if isinstance(entry, str)]
     with (
         tempfile.TemporaryFile() as errors,
+        # Unbuffered, since select() does not see what is in a buffer.
         subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=errors) as child,
     ):
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
         try:
-            child.stdin.write(json.dumps([sys.path, setup, str(shared)]).encode() + b"\n")
-            child.stdin.flush()
-            _within(child.stdout.readline)
-            yield _Reader(child, errors)
+            with child.stdin as stdin:
+                stdin.write(json.dumps([path, setup, str(shared)]).encode() + b"\n")
+            reader = _Reader(child, errors)
+            reader.attach()
+            yield reader
         finally:
             child.kill()
 
@@ -405,6 +426,9 @@ def _check_share(report: Report, world: _World) -> None:
     rule = "backend.share"
     data = _pattern(5000)
     there = ad.tensor(world.put(data), copy=True)
+    if not sys.executable:
+        report.untry(rule, "sys.executable is not known")
+        return
     try:
         shared = ad.share(there[1000:])
     except ad.ExchangeError as refusal:
@@ -412,13 +436,14 @@ def _check_share(report: Report, world: _World) -> None:
             raise
         report.untry(rule, str(refusal))
         return
+    expected = data[1000:]
     with shared, _reader(shared, world.setup) as reader:
-        found, error = reader.result()
-    if error == "runtime":
+        found, error = reader.result(len(expected))
+    if error is None:
         report.untry(rule, "another process has no runtime for the type; pass setup=")
         return
     what = f"another process: {error}" if error else "another process found other bytes"
-    report.hold(rule, not error and found == data[1000:], what)
+    report.hold(rule, found == expected, what)
 
 
 def _check_share_while_held(report: Report, world: _World) -> None:
@@ -433,8 +458,9 @@ def _check_share_while_held(report: Report, world: _World) -> None:
             shared = stack.enter_context(_within(lambda: ad.share(pending)))
             reader = stack.enter_context(_reader(shared, world.setup))
             reader.may_read(1.0)  # one that waits for nothing does
-        is_right = reader.result()[0] == data
-    report.hold("backend.share", is_right, "another process did not wait for an event")
+        found, error = reader.result(len(data))
+    what = f"another process: {error}" if error else "another process did not wait for an event"
+    report.hold("backend.share", found == data, what)
 
 
 # --- with streams that can be held --------------------------------------------------------------

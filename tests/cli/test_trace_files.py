@@ -67,7 +67,7 @@ def test_processes_are_beside_each_other_on_one_clock(tmp_path):
     [
         (("complete", None), "complete"),
         ((None, "off"), "off"),
-        (("off", "complete"), "complete"),
+        (("off", "complete"), "incomplete"),
         (("complete", "complete"), "complete"),
         (("complete", "incomplete"), "incomplete"),
     ],

@@ -708,6 +708,15 @@ def test_trace_shows_the_work_of_queues_without_a_search():
     assert trace.data["otherData"]["race_search"] == "off"
 
 
+@pytest.mark.parametrize("searches", [[False, True], [True, False], [True, False, True]])
+def test_search_in_some_blocks_is_not_complete(searches):
+    with ad.trace() as trace:
+        for races in searches:
+            with software_device(races=races) as device:
+                device.queue().fill(device.empty(8), 1)
+    assert trace.data["otherData"]["race_search"] == "incomplete"
+
+
 def names_of_rows(trace):
     events = [e for e in trace.data["traceEvents"] if e["name"] == "thread_name"]
     return [event["args"]["name"] for event in events if event["pid"] != 0]

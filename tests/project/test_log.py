@@ -139,6 +139,14 @@ COPIES = {
         lambda: ad.convert(np.arange(4.0)[::-1], pytest.importorskip("torch").Tensor),
         "copy: 32 bytes, cpu -> cpu, because the class takes no negative strides",
     ),
+    "read-only memory, stream=-1": (
+        lambda: take_for_old_capsules(np.frombuffer(b"12345678"), None, -1),
+        "copy: 8 bytes, cpu -> cpu, because the library knows no read-only memory",
+    ),
+    "rows of a slice, stream=-1": (
+        lambda: from_start(take_array, "u")(LABELS[1:], None, -1),
+        "copy: 128 bytes, cpu -> cpu, because the library misreads slices of string",
+    ),
     "read-only memory": (
         lambda: take_for_old_capsules(np.frombuffer(b"12345678"), None, None),
         "copy: 8 bytes, cpu -> cpu, because the library knows no read-only memory",

@@ -1,13 +1,15 @@
 """check_backend: the runtimes that are there keep the contract, and each fault is found."""
 
+import pathlib
 import re
+import sys
 
 import pytest
 import registered
 from registered import PLAIN, TYPE
 
 import arrowdev as ad
-from arrowdev.testing import ConformanceError, check_backend
+from arrowdev.testing import ConformanceError, _check_backend, _report, check_backend
 from arrowdev.testing._rules import BACKEND_RULES
 
 # What needs two devices, kernels, events, or a stream that can be held.
@@ -147,6 +149,55 @@ def test_fault_for_another_process_is_found(fault, text):
         assert said == "{} True\n"
     else:
         assert "broken: backend.share" in said and text in said
+
+
+def share_on_the_host(setup):
+    report = _report.Report("the host", rules=BACKEND_RULES)
+    world = _check_backend._World([ad.device("cpu")], None, None, setup)
+    _check_backend._run(report, "backend.share", _check_backend._check_share, world)
+    return report
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "",
+        "print('hello', flush=True)",
+        "import sys; sys.stderr.write('x' * 200_000)",
+        "text = setup = json = os = sys = out = bytes = None",
+        "import atexit; atexit.register(print, 'bye')",
+        "import subprocess; subprocess.Popen(['sleep', '30'])",
+    ],
+)
+def test_setup_may_do_anything(setup):
+    assert share_on_the_host(setup).held == SHARE
+
+
+@pytest.mark.parametrize(
+    ("setup", "text"),
+    [
+        ("raise ValueError('never\\n \\n')", "another process: ValueError: never"),
+        ("raise SystemExit", "another process: it ended with exit code 0"),
+        ("import os; os._exit(5)", "another process: it ended with exit code 5"),
+        ("import os; os.abort()", "another process: it ended with exit code -6"),
+        ("import time; time.sleep(100)", "has not attached after 1 seconds; does setup= end?"),
+    ],
+)
+def test_setup_that_fails_is_told(setup, text, monkeypatch):
+    monkeypatch.setattr(_check_backend, "SECONDS", 1.0 if "sleep" in setup else 20.0)
+    report = share_on_the_host(setup)
+    assert text in report.findings["backend.share"].what
+
+
+@pytest.mark.parametrize("path", [[pathlib.Path("/nowhere")], [b"x"], [None]])
+def test_odd_paths_are_left_out(path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, *path])
+    assert share_on_the_host("").held == SHARE
+
+
+def test_python_that_is_not_known(monkeypatch):
+    monkeypatch.setattr(sys, "executable", None)
+    assert share_on_the_host("").untried == {"backend.share": "sys.executable is not known"}
 
 
 def test_another_process_needs_the_backend():

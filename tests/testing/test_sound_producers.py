@@ -43,6 +43,12 @@ def quick(monkeypatch):
 
 
 @pytest.fixture(scope="module", autouse=True)
+def devices_are_loaded_first():
+    """PoCL ends the process if it is loaded after TensorFlow: docs/libraries/runtimes.md."""
+    ad.devices()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def examples_on_a_device():
     """Runs the example that has a device of its own, of which it leaves nothing to later tests."""
     names = vars(defined("testing.md", "Numbers"))["__init__"].__globals__

@@ -211,7 +211,9 @@ ad_function_copied(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_TypeError, "neither an Array nor a Tensor");
         return NULL;
     }
-    return copy_here(state, value, &stream, why);
+    /* The import before has served stream=-1, and dropped the sync. */
+    return copy_here(state, value,
+                     stream.kind == AD_STREAM_OFF ? NULL : &stream, why);
 }
 
 PyObject *
