@@ -517,6 +517,29 @@ check_before_call(ad_state *state, PyObject *object, const ad_type_slot *slot)
                                         : AD_IMPORT_DONE;
 }
 
+/* The tensors of an OrtValue over a NumPy array (onnxruntime 1.32) keep neither
+ * of them. */
+static ad_import_result
+keep_object(ad_state *state, PyObject *object, ad_tensor *tensor)
+{
+    ad_owner *const owners[] = {tensor->memory.owner, ad_py_owner_new(object)};
+    ad_owner *both = NULL;
+    ad_error err;
+    if (owners[1] == NULL) {
+        ad_tensor_clear(tensor);
+        return AD_IMPORT_FAILED;
+    }
+    ad_status status = ad_owner_group_new(owners, 2, &both, &err);
+    ad_owner_unref(owners[1]);
+    if (status != AD_OK) {
+        ad_tensor_clear(tensor);
+        return ad_import_error(state, &err);
+    }
+    ad_owner_unref(tensor->memory.owner);
+    tensor->memory.owner = both;
+    return AD_IMPORT_DONE;
+}
+
 /* *is_alive: false where the stream of the import was dead. */
 static ad_import_result
 import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
@@ -535,6 +558,9 @@ import_once(ad_state *state, PyObject *object, const ad_type_slot *slot,
     if (result == AD_IMPORT_DONE) {
         ad_copy copy = copy_to_ask_for(request->copy, said, &order);
         result = fetch(state, object, copy, order.passed, &out->tensor);
+    }
+    if (result == AD_IMPORT_DONE && slot->has_borrowed_memory) {
+        result = keep_object(state, object, &out->tensor.tensor);
     }
     if (result == AD_IMPORT_DONE) {
         result = apply_stream_order(state, &order, said, &out->tensor.tensor);

@@ -69,6 +69,7 @@ typedef struct ad_type_slot {
     bool is_cupy;               /* its library is CuPy */
     bool ignores_streams;       /* by DLPack; see ad_dlpack_require_stream */
     bool has_tensorflow_dtype;  /* ask it before __dlpack__ is called */
+    bool has_borrowed_memory;   /* its tensors do not keep it */
     bool has_numpy_itemsize;    /* the same: NumPy divides by it */
     bool is_column;             /* of a library of columns: Arrow first */
     bool is_polars;             /* its Arrow data may be Python objects */

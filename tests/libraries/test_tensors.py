@@ -1,5 +1,8 @@
 """Libraries of tensors: values, addresses and what is refused, in both directions."""
 
+import gc
+import weakref
+
 import isolation
 import pytest
 from shared_memory import address
@@ -37,6 +40,21 @@ def test_onnxruntime(dtype):
     assert column.buffers[1].data_ptr == x.data_ptr()
     for back in (ort.OrtValue.from_dlpack(tensor), ad.convert(column, ort.OrtValue, copy=False)):
         assert back.data_ptr() == tensor.data_ptr and back.numpy().tolist() == column.to_pylist()
+
+
+@pytest.mark.parametrize("take", [ad.array, ad.tensor, ad.from_dlpack])
+def test_onnxruntime_value_is_kept(take):
+    """Its own tensor does not keep the NumPy array: docs/upstream/onnxruntime_lifetime.md."""
+    ort = pytest.importorskip("onnxruntime")
+    value = ort.OrtValue.ortvalue_from_numpy(np.arange(3))
+    gone = weakref.ref(value)
+    taken = take(value)
+    del value
+    others = [np.full(3, 7) for _ in range(10)]
+    assert np.asarray(taken).tolist() == [0, 1, 2] and gone() is not None
+    del taken, others
+    gc.collect()
+    assert gone() is None
 
 
 def test_onnxruntime_reads_a_matrix_and_bools():
