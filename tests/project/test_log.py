@@ -186,6 +186,15 @@ def test_record_names_the_line_of_the_caller(lines):
     assert record.funcName == "test_record_names_the_line_of_the_caller"
 
 
+@pytest.mark.parametrize("take", [ad.array, ad.tensor])
+def test_comparison_of_a_device_is_reported(lines, device, take):
+    there = take(np.arange(3.0)).to("ext_dev:0")
+    lines.take()
+    assert there.equals(take(np.arange(3.0)))
+    (line,) = [line for line in lines.take() if line.startswith("copy: ")]
+    assert line.endswith(f"{there.device} -> cpu, because the host compares the values")
+
+
 def test_copy_to_a_device_and_back_is_reported(lines, device):
     there = ad.array(np.arange(1000.0), device="ext_dev:0")
     there.to("cpu")

@@ -7,6 +7,7 @@
 #include "validate/validate.h"
 
 #define CONSUMER "equals()"
+#define REASON "the host compares the values"
 
 /* The same rows in memory that the host can read, after the event. Their
  * offsets are checked, because the comparison follows them. */
@@ -77,7 +78,7 @@ lay_out_on_host(const ad_tensor *tensor, char order, ad_tensor_value *out,
     AD_RETURN_IF_ERR(
         ad_sync_require_no_capture(tensor->memory.sync, CONSUMER, err));
     if (!ad_host_accessible(tensor->memory.device)) {
-        return ad_tensor_copy_to(tensor, AD_CPU, NULL, order, CONSUMER, out,
+        return ad_tensor_copy_to(tensor, AD_CPU, NULL, order, REASON, out,
                                  err);
     }
     AD_RETURN_IF_ERR(ad_sync_wait(tensor->memory.sync, CONSUMER, err));
