@@ -573,7 +573,7 @@ def test_damaged_messages(message):
     assert info.value.reason == "share" and "is damaged" in str(info.value)
     del info
     gc.collect()
-    assert descriptors() == before
+    wait_until(lambda: descriptors() <= before)  # the end of an earlier test may take some away
 
 
 @pytest.mark.parametrize("size", ["x", None, 1.5, [1], 2**70, -1, 1e300])
@@ -768,7 +768,7 @@ def test_nothing_leaks():
     for _ in range(100):
         once()
     gc.collect()
-    wait_until(lambda: (descriptors(), mappings()) == before)
+    wait_until(lambda: descriptors() <= before[0] and mappings() <= before[1])
 
 
 def test_producers_that_are_killed():
@@ -1038,7 +1038,7 @@ def test_stream_stays_if_it_cannot_be_shared(monkeypatch):
     before = descriptors()
     with pytest.raises(ad.ExchangeError):
         ad.share(stream)
-    assert descriptors() == before and next(stream).to_pylist() == [0, 1, 2]
+    assert descriptors() <= before and next(stream).to_pylist() == [0, 1, 2]
 
 
 def test_stream_is_not_subject_to_the_default_timeout():
