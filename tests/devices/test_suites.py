@@ -18,7 +18,7 @@ SUITES = {
     "gpu_cuda": "cuda.bindings",
     "gpu_hip": "hip",
     "no_runtime": "numpy",
-    "vulkan": "vulkan",
+    "vulkan": "vulkan._vulkan",  # `vulkan` alone may be the folder of the suite
 }
 
 

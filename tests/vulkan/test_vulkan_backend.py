@@ -21,7 +21,7 @@ DRIVERS = glob.glob("/usr/share/vulkan/icd.d/lvp_icd.*.json")
 if DRIVERS:
     os.environ.setdefault("VK_ICD_FILENAMES", DRIVERS[0])
     os.environ.setdefault("VK_DRIVER_FILES", DRIVERS[0])
-pytest.importorskip("vulkan")  # the package; it raises OSError without the loader
+pytest.importorskip("vulkan._vulkan")  # the package; it raises OSError without the loader
 
 sys.path.insert(0, str(EXAMPLE))
 import producer  # noqa: E402
