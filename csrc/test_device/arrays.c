@@ -404,11 +404,7 @@ release_behind(uint64_t queue, struct ArrowDeviceArray *source,
     abandoned *self = malloc(sizeof(*self));
     if (self != NULL) {
         *self = (abandoned){*source, target};
-        int code =
-            ad_engine_enqueue_last(queue, release_abandoned, self, NULL, 0);
-        if (code == AD_ENGINE_INVALID_QUEUE) { /* its work is done by now */
-            (void)release_abandoned(self);
-        }
+        ad_testing_run_behind(queue, release_abandoned, self);
     }
     *source = (struct ArrowDeviceArray){0};
 }

@@ -50,6 +50,10 @@ AD_TESTING_FUNCTIONS(AD_TESTING_DECLARE)
  * handler of a signal has raised; see ad_raise_interruption. */
 int ad_testing_wait(uint64_t queue, int64_t timeout_ms, bool *is_interrupted);
 
+/* Run work(arg) behind the work of a queue, or now if the queue is gone and has
+ * none. What cannot be enqueued for lack of memory is never run. */
+void ad_testing_run_behind(uint64_t queue, int (*work)(void *arg), void *arg);
+
 /* Find the table of _core. Returns 0, or -1 with an exception. */
 int ad_testing_find_core(void);
 
