@@ -357,24 +357,16 @@ class TestBlock:
         with software_device() as device:
             assert device.peek(memory) == b"\1" * 4
 
-    def test_failed_work_of_a_closed_queue_raises_at_the_end(self):
+    @pytest.mark.parametrize("is_closed", [False, True])
+    def test_failed_work_raises_at_the_end(self, is_closed):
         with pytest.raises(ad.DeviceError, match="ILLEGAL_ADDRESS"):
             with software_device() as device:
                 queue, memory = device.queue(), device.empty(4)
                 with queue.held():
                     queue.fill(memory, 1)
                     memory.free()
-                queue.close()
-        with software_device() as device:
-            device.synchronize()
-
-    def test_failed_work_raises_at_the_end(self):
-        with pytest.raises(ad.DeviceError, match="ILLEGAL_ADDRESS"):
-            with software_device() as device:
-                queue, memory = device.queue(), device.empty(4)
-                with queue.held():
-                    queue.fill(memory, 1)
-                    memory.free()
+                if is_closed:
+                    queue.close()
         with software_device() as device:
             device.synchronize()
 
