@@ -20,8 +20,8 @@ read_on_host(const ad_array *array, ad_array *out, ad_error *err)
         AD_RETURN_IF_ERR(ad_sync_wait(array->memory.sync, CONSUMER, err));
         ad_array_share(array, out);
     } else {
-        AD_RETURN_IF_ERR(ad_array_copy_to(
-            array, AD_CPU, NULL, "the host compares the values", out, err));
+        AD_RETURN_IF_ERR(
+            ad_array_copy_to(array, AD_CPU, NULL, REASON, out, err));
     }
     ad_status status = ad_array_validate_references(out, err);
     if (status != AD_OK) {
