@@ -513,9 +513,10 @@ def test_step_orders_what_was_done(n_steps):
 def test_step_orders_what_the_operation_was_behind():
     with software_device(races=True) as device:
         theirs, ours, memory = device.queue(), device.queue(), device.empty(8)
-        theirs.fill(memory, 1)
         ours.hold()
-        ours.wait(theirs)
+        with theirs.held():
+            theirs.fill(memory, 1)
+            ours.wait(theirs)
         wait_until(lambda: device.live().pending == 1)
         ours.fill(device.empty(8), 1)
         assert ours.step() and ours.step()

@@ -204,13 +204,14 @@ class TestMemory:
     def test_bytes_are_read_while_the_queue_is_closed(self, device):
         """The work that writes them is waited for."""
         queue, event = device.queue(), device.event()
-        memory = device.empty(1 << 16)
+        memory, column = device.empty(1 << 16), ad.array(device.array([1, 2]))
+        device.synchronize()
         event.arm()
-        queue.fill(memory, 1)
         queue.wait(event)
+        queue.fill(memory, 1)
         reading = Call(lambda: queue.read(memory))
-        host = Call(lambda: device.to_host(device.array([1, 2]), queue=queue))
-        wait_until(lambda: device.live().pending >= 3)
+        host = Call(lambda: device.to_host(column, queue=queue))
+        wait_until(lambda: device.live().pending == 4)  # a wait, a fill and two copies
         queue.close()
         time.sleep(0.1)
         assert reading.is_running() and host.is_running()
