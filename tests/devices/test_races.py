@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import pickle
 import signal
 import sys
@@ -436,6 +437,7 @@ def race(device):
 
 
 def test_races_are_raised_at_the_end_of_the_block():
+    gc.collect()  # memory of an earlier block is freed on a queue, which takes a number
     with pytest.raises(RaceError) as caught:
         with software_device(races=True) as device:
             kept = race(device)
@@ -647,6 +649,7 @@ def test_what_two_signal_handlers_raise_is_raised(interrupt_in_here, device):
 
 
 def test_error_in_a_thread_without_signals_is_reported(monkeypatch, device):
+    gc.collect()  # memory that is freed calls the device, too
     memory, queue = device.empty(8), device.queue()
     unraisable = []
     monkeypatch.setattr(sys, "unraisablehook", lambda args: unraisable.append(args.exc_type))
