@@ -173,6 +173,13 @@ def test_copy_is_reported_with_bytes_and_reason(kind, lines):
     assert [line for line in lines.take() if line.startswith(expected)] != []
 
 
+def test_copy_in_another_order_is_one_copy(lines):
+    matrix = np.arange(6.0).reshape(3, 2)
+    tensor = ad.tensor(matrix, order="F", copy=True)
+    assert tensor.strides == (1, 3) and np.array_equal(np.from_dlpack(tensor), matrix)
+    assert lines.take() == ["copy: 48 bytes, cpu -> cpu, because copy=True was passed"]
+
+
 def test_shared_memory_is_no_copy(lines):
     x = np.arange(10.0)
     ad.array(x), ad.tensor(x), np.from_dlpack(ad.tensor(x)), ad.array(x)[2:]
