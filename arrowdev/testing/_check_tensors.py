@@ -263,6 +263,9 @@ def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
         capsule = export(obj, **keywords)
     except BufferError:
         raise
+    except MemoryError as error:  # a broadcast has more elements than this machine memory
+        report.untry(rule, described(error))
+        return None
     except Exception as error:
         shown = ", ".join(f"{name}={value!r}" for name, value in keywords.items())
         report.hold(rule, False, f"{shown}: {described(error)}")

@@ -169,6 +169,12 @@ def test_order_and_lifetime_are_tried_on_the_device(name):
     assert not report.untried
 
 
+def test_array_with_more_elements_than_memory_is_not_accused():
+    report = ad.testing.check_producer(lambda: np.broadcast_to(0.0, 1 << 44))
+    assert set(report.untried) == {"dlpack.copy_true"}
+    assert "MemoryError" in report.untried["dlpack.copy_true"]
+
+
 @pytest.mark.parametrize("name", ["a host array", "a scripted device array"])
 def test_order_of_host_memory_is_not_tried(name):
     report = find(SOUND[name])
