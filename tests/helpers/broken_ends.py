@@ -151,20 +151,30 @@ def misaligned(found):
     return [found[0], at]
 
 
-def set_metadata(*numbers, after=b""):
+def set_metadata(*numbers):
     """Metadata of these counts and lengths."""
-    return set_schema(metadata=text(struct.pack(f"={len(numbers)}i", *numbers) + after))
+    return set_schema(metadata=text(struct.pack(f"={len(numbers)}i", *numbers)))
+
+
+def endless_metadata():
+    """Metadata of many pairs, of which a part of the first is there."""
+    return set_schema(metadata=before_a_gap(struct.pack("=2i", 1 << 15, 1 << 20)))
 
 
 def unmapped(found):
     """Data in memory of which the second page is gone."""
+    return [found[0], before_a_gap(ctypes.string_at(found[1], 16))]
+
+
+def before_a_gap(data):
+    """The address of a copy at the end of a page, behind which there is no memory."""
     size = mmap.PAGESIZE
     anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     where = mapped(None, 2 * size, mmap.PROT_READ | mmap.PROT_WRITE, anonymous, -1, 0)
-    at = where + size - 16
-    ctypes.memmove(at, found[1], 16)
+    at = where + size - len(data)
+    ctypes.memmove(at, data, len(data))
     protected(where + size, size, 0)
-    return [found[0], at]
+    return at
 
 
 mapped = ctypes.CFUNCTYPE(
