@@ -909,7 +909,8 @@ ad_finish_tensor(ad_state *state, const ad_request *request,
         return AD_IMPORT_DONE;
     }
     return ad_replace_by_copy(
-               state, ad_request_stream(request, tensor->memory.device), 'C',
+               state, ad_request_stream(request, tensor->memory.device),
+               request->order != 0 ? request->order : 'C',
                "copy=True was passed", value) == 0
                ? AD_IMPORT_DONE
                : AD_IMPORT_FAILED;

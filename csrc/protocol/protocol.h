@@ -55,6 +55,7 @@ typedef struct ad_request {
                           the object has otherwise */
     bool has_device;   /* the caller names the device of the memory */
     ad_device device;
+    char order; /* 'C' or 'F': that of a copy for copy=True; 0: 'C' */
 } ad_request;
 
 /* The result of an import: an array or a tensor; owns its references. */

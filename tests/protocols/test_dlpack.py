@@ -514,11 +514,14 @@ def test_is_copied_describes_one_exchange():
     assert received(t).flags == 0
 
 
-def test_copy_true():
-    p = Producer(flags=dl.IS_COPIED)
-    t = ad.tensor(p, copy=True)
-    assert p.calls == [{"max_version": (1, 3), "copy": True}]
-    assert t.data_ptr == p.managed.data
+@pytest.mark.parametrize("order", [None, "C", "F"])
+@pytest.mark.parametrize("memory", [{}, {"device": (dl.METAL, 0), "data": HANDLE}])
+def test_copy_true(memory, order):
+    p = Producer(flags=dl.IS_COPIED, **memory)
+    t = ad.tensor(p, copy=True, order=order)
+    (keywords,) = p.calls
+    assert keywords["copy"] is True
+    assert t.data_ptr == memory.get("data", p.managed.data)
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"versioned": False}, {"knows": (), "versioned": False}])

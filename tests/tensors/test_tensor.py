@@ -341,6 +341,15 @@ def test_order(order, source, copy):
     assert (tensor.data_ptr == data.ctypes.data) is (order == source and not copy)
 
 
+def test_what_only_its_producer_copies_has_both_orders():
+    data = np.array([[(0, 1.0), (0, 2.0)], [(0, 3.0), (0, 4.0)]], "i4,f8")["f1"]
+    assert data.strides[1] % data.itemsize  # DLPack has no such strides
+    for order in "CF":
+        found = np.asarray(ad.tensor(data, order=order, copy=True))
+        assert found.tolist() == data.tolist()
+        assert found.flags.c_contiguous if order == "C" else found.flags.f_contiguous
+
+
 def test_one_dimension_has_both_orders():
     data = np.arange(3)
     for order in "CF":

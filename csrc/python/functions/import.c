@@ -918,9 +918,7 @@ import_any(ad_state *state, PyObject *object, const ad_request *request,
     ad_request as_tensor = *request;
     as_tensor.wants_tensor = true;
     as_tensor.nulls = options->bridge.nulls;
-    if (options->bridge.order == 'F' && as_tensor.copy == AD_COPY_ALWAYS) {
-        as_tensor.copy = AD_COPY_IF_NEEDED; /* apply_layout makes the copy */
-    }
+    as_tensor.order = options->bridge.order;
     int result = ad_import(state, source, &as_tensor, among, out);
     if (result == 0 && source != object && !out->is_array &&
         options->fill_value != NULL &&
