@@ -257,15 +257,21 @@ def check_device_alone(report: Report, obj: Any) -> None:
     advertised_by(report, obj)
 
 
-def try_keywords(report: Report, rule: str, obj: Any, **keywords: Any) -> Any:
-    """Return a capsule; None, with a finding, if the keywords are not accepted."""
+def try_keywords(
+    report: Report,
+    rule: str,
+    obj: Any,
+    refusals: tuple[type[Exception], ...] = (BufferError,),
+    **keywords: Any,
+) -> Any:
+    """Return a capsule; None, with a finding, if the keywords are not accepted.
+
+    The caller handles ``refusals``.
+    """
     try:
         capsule = export(obj, **keywords)
-    except BufferError:
+    except refusals:
         raise
-    except MemoryError as error:  # a broadcast has more elements than this machine memory
-        report.untry(rule, described(error))
-        return None
     except Exception as error:
         shown = ", ".join(f"{name}={value!r}" for name, value in keywords.items())
         report.hold(rule, False, f"{shown}: {described(error)}")
@@ -324,7 +330,8 @@ def check_copies(report: Report, make: Callable[[], Any], keywords: dict[str, An
     own = _dlpack.inside(plain).tensor
     has_elements = n_elements(own) > 0
     try:
-        copied = try_keywords(report, "dlpack.copy_true", obj, copy=True, **keywords)
+        refusals = (BufferError, MemoryError)
+        copied = try_keywords(report, "dlpack.copy_true", obj, refusals, copy=True, **keywords)
         if copied is not None and has_elements:
             struct = _dlpack.inside(copied)
             apart = struct.tensor.data != own.data
@@ -334,6 +341,8 @@ def check_copies(report: Report, make: Callable[[], Any], keywords: dict[str, An
                 report.hold("dlpack.copy_true", flagged, f"flags are {struct.flags:#x}")
     except BufferError:
         pass  # "cannot" is an answer
+    except MemoryError as error:  # a broadcast array may be larger than the machine's memory
+        report.untry("dlpack.copy_true", described(error))
     try:
         shared = try_keywords(report, "dlpack.copy_false", obj, copy=False, **keywords)
         if shared is not None and has_elements:

@@ -169,10 +169,28 @@ def test_order_and_lifetime_are_tried_on_the_device(name):
     assert not report.untried
 
 
-def test_array_with_more_elements_than_memory_is_not_accused():
-    report = ad.testing.check_producer(lambda: np.broadcast_to(0.0, 1 << 44))
-    assert set(report.untried) == {"dlpack.copy_true"}
-    assert "MemoryError" in report.untried["dlpack.copy_true"]
+class TooLarge(Tensor):
+    """A tensor for one of whose exports there is too little memory, as for a broadcast array."""
+
+    def __init__(self, copy):
+        super().__init__()
+        self.copy = copy
+
+    def __dlpack__(self, *, copy=None, **keywords):
+        if copy is self.copy:
+            raise MemoryError("8.00 TiB")
+        return super().__dlpack__(copy=copy, **keywords)
+
+
+def test_array_that_is_too_large_for_a_copy_is_not_accused():
+    report = find(lambda: TooLarge(copy=True))
+    assert not report.broken
+    assert report.untried["dlpack.copy_true"] == "MemoryError: 8.00 TiB"
+
+
+def test_array_that_is_too_large_to_be_shared_is_accused():
+    report = find(lambda: TooLarge(copy=False))
+    assert report.findings["dlpack.copy_false"].what.endswith("MemoryError: 8.00 TiB")
 
 
 @pytest.mark.parametrize("name", ["a host array", "a scripted device array"])
