@@ -237,6 +237,7 @@ def _line(access):
 @pytest.mark.parametrize("race", KINDS, ids=lambda race: race.__name__)
 def test_trace_names_the_import_that_has_no_stream(race):
     """Where it is known that one is the cause, and nowhere else."""
+    gc.collect()  # as in test_races_are_raised_at_the_end_of_the_block
     with ad.trace() as trace, software_device(timeout=20, races=True) as device:
         kept = race(device, device.queue(), device.queue())
         found = device.races()
@@ -437,7 +438,7 @@ def race(device):
 
 
 def test_races_are_raised_at_the_end_of_the_block():
-    gc.collect()  # memory of an earlier block is freed on a queue, which takes a number
+    gc.collect()  # or it runs in the block: old memory is freed on a queue, which takes a number
     with pytest.raises(RaceError) as caught:
         with software_device(races=True) as device:
             kept = race(device)
@@ -649,7 +650,7 @@ def test_what_two_signal_handlers_raise_is_raised(interrupt_in_here, device):
 
 
 def test_error_in_a_thread_without_signals_is_reported(monkeypatch, device):
-    gc.collect()  # memory that is freed calls the device, too
+    gc.collect()  # or it runs in the block: it frees old memory by a call of the device
     memory, queue = device.empty(8), device.queue()
     unraisable = []
     monkeypatch.setattr(sys, "unraisablehook", lambda args: unraisable.append(args.exc_type))

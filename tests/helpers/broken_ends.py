@@ -157,7 +157,7 @@ def set_metadata(*numbers):
 
 
 def endless_metadata():
-    """Metadata of many pairs, of which a part of the first is there."""
+    """Metadata of many pairs; the memory ends after the length of the first key."""
     return set_schema(metadata=before_a_gap(struct.pack("=2i", 1 << 15, 1 << 20)))
 
 
@@ -167,7 +167,7 @@ def unmapped(found):
 
 
 def before_a_gap(data):
-    """The address of a copy at the end of a page, behind which there is no memory."""
+    """The address of a copy of the data at the end of a page. The next page cannot be read."""
     size = mmap.PAGESIZE
     anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     where = mapped(None, 2 * size, mmap.PROT_READ | mmap.PROT_WRITE, anonymous, -1, 0)

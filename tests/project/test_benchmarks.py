@@ -212,8 +212,8 @@ def test_one_table_at_a_time():
 def test_missing_peers_are_named_with_their_install(tmp_path):
     for name in ("pyarrow", "nanoarrow", "torch", "tvm_ffi"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('', name={name!r})\n")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = run("--quick", "--only", "made and dropped|tvm", PYTHONPATH=path)
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = run("--quick", "--only", "made and dropped|tvm", PYTHONPATH=os.pathsep.join(path))
     assert done.returncode == 0, done.stderr
     for package in ("pyarrow", "nanoarrow", "torch", "apache-tvm-ffi"):
         assert f"pip install {package}" in done.stdout
