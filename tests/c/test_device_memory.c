@@ -167,8 +167,7 @@ static void
 wait_for_live_memory(long n)
 {
     for (int i = 0;
-         i < 10000 && (mock_live_memory() != n || ad_deferred_count() != 0);
-         i++) {
+         i < 10000 && (mock_live_memory() != n || ad_deferred_is_any()); i++) {
         rest(1);
     }
     CHECK_INT(mock_live_memory(), n);
