@@ -472,11 +472,11 @@ ad_dlpack_probe(ad_state *state, PyTypeObject *type, ad_type_slot *slot)
         slot->has_torch_descriptors = are_same(found, known);
     }
     Py_XDECREF(found);
-    /* cuda-core (1.2) has no current stream: the table always says NULL, and
-     * __dlpack__ makes no stream wait. */
     slot->has_tensorflow_dtype = ad_is_subclass(type, "tensorflow", "Tensor");
     slot->has_borrowed_memory =
         ad_is_subclass(type, "onnxruntime", "OrtValue");
+    /* cuda-core (1.2) has no current stream: the table always says NULL, and
+     * __dlpack__ makes no stream wait. */
     slot->ignores_streams =
         ad_is_subclass(type, "cuda.core", "StridedMemoryView") ||
         ad_is_subclass(type, "cuda.core", "Buffer");
